@@ -1,0 +1,102 @@
+"""One spelling per page: canonical URLs and the hashes that keys and shards are made of.
+
+Parsed by Ada (the WHATWG rules browsers follow), then made stricter: http and https only, no user
+information, no fragment, no trailing dot in the host, unreserved percent escapes decoded. Changing any
+rule changes the address of every page.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+
+import can_ada
+
+from service.errors import InvalidUrl
+
+MAX_URL_BYTES = 2048
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_SCHEMES = {"https:": "s", "http:": "h"}
+_PREFIXES = {"s": "https://", "h": "http://"}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a page lives: its host (with a non-default port), and its path behind a scheme letter."""
+
+    host: str
+    path: str
+    host_id: str
+    page_id: int
+
+    @property
+    def url(self) -> str:
+        return url_of(self.host, self.path)
+
+
+def url_of(host: str, path: str) -> str:
+    """The URL of a stored path: its first letter names the scheme."""
+    return _PREFIXES[path[0]] + host + path[1:]
+
+
+def parse_url(url: str) -> Address:
+    """The address of a URL, or InvalidUrl with what is wrong with it."""
+    if len(url.encode("utf-8", "surrogatepass")) > MAX_URL_BYTES:
+        raise InvalidUrl(f"URL is longer than {MAX_URL_BYTES} bytes")
+    try:
+        parsed = can_ada.parse(url)
+    except (ValueError, UnicodeError, TypeError):
+        raise InvalidUrl("not an absolute URL") from None
+    scheme = _SCHEMES.get(parsed.protocol)
+    if scheme is None:
+        raise InvalidUrl("only http and https URLs can be crawled")
+    if parsed.username or parsed.password:
+        raise InvalidUrl("URL must not carry a user name or password")
+    query = parsed.search if parsed.search != "?" else ""
+    path = scheme + _ESCAPE.sub(_plain_escape, parsed.pathname + query)
+    if len(path) > MAX_URL_BYTES:
+        raise InvalidUrl(f"URL is longer than {MAX_URL_BYTES} bytes")
+    host = canonical_host(parsed.hostname, parsed.port)
+    return Address(host, path, host_id_of(host), _page_id_of(path))
+
+
+def parse_host(host: str) -> Address:
+    """The address of a bare `host` or `host:port` (of its front page)."""
+    if not host or any(c in host for c in "/?#@\\"):
+        raise InvalidUrl("not a host name")
+    return parse_url(f"http://{host}/")
+
+
+def canonical_host(hostname: str, port: str) -> str:
+    """Host as politeness sees it: no trailing dot, a port only where it is not the default."""
+    bare = hostname[:-1] if hostname.endswith(".") else hostname
+    if not bare or bare.endswith("."):
+        raise InvalidUrl("URL has no host")
+    return f"{bare}:{port}" if port else bare
+
+
+@lru_cache(maxsize=65536)
+def host_id_of(host: str) -> str:
+    """Eleven characters that stand for a host in key names."""
+    digest = blake2b(host.encode(), digest_size=8).digest()
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+@lru_cache(maxsize=65536)
+def shard_of(host_id: str, shards: int) -> int:
+    """The shard a host belongs to; a lease carries the host id, so its shard follows."""
+    return int.from_bytes(urlsafe_b64decode(host_id + "=")) % shards
+
+
+def _page_id_of(path: str) -> int:
+    """31 bits, so that a listpack stores the id in five bytes; scripts probe past collisions."""
+    return int.from_bytes(blake2b(path.encode(), digest_size=4).digest()) & 0x7FFFFFFF
+
+
+def _plain_escape(match: re.Match[str]) -> str:
+    character = chr(int(match[1], 16))
+    return character if character in _UNRESERVED else f"%{match[1].upper()}"

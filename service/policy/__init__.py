@@ -1,0 +1,1 @@
+"""Pure mathematics: arrays in, arrays out; no Redis, no clock, no HTTP."""

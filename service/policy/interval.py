@@ -1,0 +1,117 @@
+"""When a page is due: the inverse of the crawl value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaincinv
+
+from service.domain import Floats, Model
+from service.policy.crawl_value import Cycle, ceiling, evaluate, slope_of
+
+CLOSE = 1e-9  # a Newton step this small (relative) is followed by one below rounding
+MAX_STEPS = 60  # bisection on a log scale alone would need fewer
+
+
+def depth_at(price: ArrayLike, model: Model) -> Floats:
+    """s(θ) with V(s) = θ: the depth at which each page is due at a price.
+
+    0 where θ ≤ 0; infinite (dormant) where the ceiling μ/Δ ≤ θ and where Δ = 0.
+    """
+    top = ceiling(model)
+    price, top = np.broadcast_arrays(np.asarray(price, dtype=np.float64), top)
+    depth = np.where(price > 0, np.inf, 0.0)
+    solvable = (price > 0) & (price < top) & np.isfinite(top)
+    if solvable.any():
+        pages = select(model, solvable)
+        depth[solvable] = _solve(price[solvable] / top[solvable], pages)
+    return depth
+
+
+def revisit_interval_s(price: ArrayLike, model: Model) -> Floats:
+    """ι(θ) = s(θ)/α, seconds of effective elapsed time; infinite where nothing goes unsignalled."""
+    depth = depth_at(price, model)
+    silent = np.broadcast_to(np.asarray(model.silent_rate, dtype=np.float64), depth.shape)
+    out = np.where(depth > 0, np.inf, 0.0)
+    return np.divide(depth, silent, out=out, where=silent > 0)
+
+
+def select(model: Model, mask: NDArray[np.bool_]) -> Model:
+    """The pages of a model under a mask of the same shape (scalar fields are spread first)."""
+    fields = (model.importance, model.silent_rate, model.signal_weight, model.signal_rate)
+    spread = (np.broadcast_to(np.asarray(a, dtype=np.float64), mask.shape)[mask] for a in fields)
+    return Model(*spread)
+
+
+@dataclass(slots=True)
+class _Search:
+    """Unconverged pages: log s, its bracket, and the log of the exponent sought."""
+
+    log_depth: Floats
+    low: Floats
+    high: Floats
+    target: Floats
+
+
+def _solve(level: Floats, model: Model) -> Floats:
+    """Newton on log z against log s, where z = −log(1 − VΔ/μ) and level = θΔ/μ in (0, 1).
+
+    Without signals z = s − log(1+s), with perfect ones z = s: in logarithms every page lies
+    between slopes 1 and 2, so a few steps suffice. The step is bisected where it leaves the
+    bracket, which shrinks with every evaluation.
+    """
+    depth = np.empty_like(level)
+    page = np.arange(level.size)
+    search = _start(level, model)
+    for _ in range(MAX_STEPS):
+        step = _newton_step(search, model)
+        done = np.abs(step) <= CLOSE
+        search.log_depth += step
+        depth[page[done]] = np.exp(search.log_depth[done])
+        if done.all():
+            return depth
+        page, model = page[~done], select(model, ~done)
+        search = _Search(search.log_depth[~done], search.low[~done], search.high[~done], search.target[~done])
+    depth[page] = np.exp(search.log_depth)
+    return depth
+
+
+def _start(level: Floats, model: Model) -> _Search:
+    """Bracket and first guess.
+
+    A cycle never takes longer than s/α, and ψ increases, so s ≥ R_1^(−1)(θα/μ) and s ≥ z(θ);
+    signals only bring a page forward, so s ≤ R_1^(−1)(θΔ/μ).
+    """
+    target = -np.log1p(-level)
+    silent_share = model.silent_rate / model.change_rate
+    low = np.maximum(target, gammaincinv(2.0, level * silent_share))
+    high = np.maximum(low, gammaincinv(2.0, level))
+    low, high = np.log(low), np.log(high)
+    # The slack covers the rounding of bounds that many pages meet exactly.
+    return _Search(0.5 * (low + high), low - 1e-9, high + 1e-9, np.log(target))
+
+
+def _newton_step(search: _Search, model: Model) -> Floats:
+    """The step in log s; tightens the bracket in place."""
+    depth = np.exp(search.log_depth)
+    cycle = evaluate(depth, model)
+    exponent, growth = _exponent(cycle, depth, model)
+    error = np.log(exponent) - search.target
+    search.low = np.where(error < 0, search.log_depth, search.low)
+    search.high = np.where(error > 0, search.log_depth, search.high)
+    step = -error / growth
+    landing = search.log_depth + step
+    outside = (landing < search.low) | (landing > search.high)
+    return np.where(outside, 0.5 * (search.low + search.high) - search.log_depth, step)
+
+
+def _exponent(cycle: Cycle, depth: Floats, model: Model) -> tuple[Floats, Floats]:
+    """z and d log z / d log s."""
+    top = ceiling(model)
+    # Deep in saturation V rounds to its ceiling; one unit in the last place keeps z finite.
+    gap = np.maximum(1.0 - cycle.value / top, np.finfo(np.float64).eps / 2)
+    exponent = np.where(gap > 0.5, -np.log1p(-np.minimum(cycle.value / top, 0.5)), -np.log(gap))
+    growth = depth * slope_of(cycle, depth, model) / (top * gap * exponent)
+    return exponent, growth
