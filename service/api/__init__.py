@@ -1,0 +1,1 @@
+"""HTTP: parse, call one verb of the frontier, render. One module per resource."""

@@ -1,0 +1,130 @@
+"""What operators turn and read: bandwidth, hosts, status."""
+
+from __future__ import annotations
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from service.address import Address, parse_host
+from service.api.auth import allow
+from service.api.body import decode, is_number, json_answer
+from service.api.deps import frontier_of
+from service.api.instants import InvalidInstant, parse_instant, render_instant
+from service.api.openapi import documented
+from service.api.problems import Problem, invalid
+from service.api.schemas import BandwidthBody, HostAnswer, HostInput
+from service.domain import Bandwidth
+from service.errors import InvalidUrl
+from service.status import gather_status
+
+router = APIRouter(prefix="/admin", tags=["operators"])
+
+
+@router.get(
+    "/bandwidth",
+    summary="Crawls per second allowed",
+    dependencies=[allow("reader")],
+    **documented(answer=BandwidthBody),
+)
+async def get_bandwidth(request: Request) -> Response:
+    """The `ETag` is the version; send it back as `If-Match` to prevent lost updates."""
+    return _bandwidth(await frontier_of(request).control.bandwidth())
+
+
+@router.put(
+    "/bandwidth", summary="Turn the dial", dependencies=[allow()], **documented(BandwidthBody, BandwidthBody)
+)
+async def put_bandwidth(request: Request) -> Response:
+    """Obeyed from the next slot on; 0 pauses. 412 if `If-Match` is not the current version."""
+    body = await decode(request, BandwidthBody)
+    expected = _expected(request.headers.get("if-match"))
+    return _bandwidth(await frontier_of(request).set_bandwidth(body.crawls_per_second, expected))
+
+
+@router.get(
+    "/hosts/{host}",
+    summary="Rules and state of a host",
+    dependencies=[allow("reader")],
+    **documented(answer=HostAnswer),
+)
+async def get_host(request: Request, host: str) -> Response:
+    """404 for a host that has no page and no rule."""
+    return await _host(request, _address(host))
+
+
+@router.put(
+    "/hosts/{host}",
+    summary="Set rules for a host",
+    dependencies=[allow()],
+    **documented(HostInput, HostAnswer),
+)
+async def put_host(request: Request, host: str) -> Response:
+    """From the answer on no page of the host is handed out against the new rules."""
+    address = _address(host)
+    await frontier_of(request).set_host(address, _changes(await decode(request, HostInput)))
+    return await _host(request, address)
+
+
+@router.get(
+    "/status", summary="Everything the dashboard shows", dependencies=[allow("reader")], **documented()
+)
+async def status(request: Request) -> Response:
+    """One JSON document: counts, bandwidth, price, expected freshness, ages of the workers' passes."""
+    found = await gather_status(frontier_of(request))
+    return json_answer(found)
+
+
+def _bandwidth(bandwidth: Bandwidth) -> Response:
+    body = BandwidthBody(bandwidth.crawls_per_second)
+    return json_answer(body, headers={"ETag": f'"{bandwidth.version}"'})
+
+
+def _expected(if_match: str | None) -> int | None:
+    if if_match is None or if_match.strip() == "*":
+        return None
+    text = if_match.strip().strip('"')
+    if not is_number(text) or len(text) > 15:
+        raise Problem(412, "If-Match names no version of the bandwidth")
+    return int(text)
+
+
+def _address(host: str) -> Address:
+    try:
+        return parse_host(host)
+    except InvalidUrl as error:
+        raise invalid(["path", "host"], str(error)) from None
+
+
+def _changes(body: HostInput) -> dict[str, float]:
+    """The fields a script understands: milliseconds, and 0 for no limit or no pause."""
+    changes: dict[str, float] = {}
+    if body.min_delay_s is not msgspec.UNSET:
+        changes["delay_ms"] = body.min_delay_s * 1000
+    if body.max_crawls_per_second is not msgspec.UNSET:
+        limit = body.max_crawls_per_second
+        changes["gap_ms"] = 0.0 if limit is None else 1000 / limit
+    if body.paused_until is not msgspec.UNSET:
+        try:
+            changes["paused_until"] = (parse_instant(body.paused_until) or 0.0) * 1000
+        except InvalidInstant as error:
+            raise invalid(["body", "paused_until"], str(error)) from None
+    return changes
+
+
+async def _host(request: Request, address: Address) -> Response:
+    frontier = frontier_of(request)
+    found = await frontier.read_host(address)
+    if found is None:
+        raise Problem(404, "no page and no rule of this host is known")
+    return json_answer(
+        HostAnswer(
+            host=address.host,
+            pages=found.pages,
+            min_delay_s=found.min_delay_s,
+            max_crawls_per_second=found.max_crawls_per_second,
+            paused_until=render_instant(found.paused_until),
+            rests_until=render_instant(found.rests_until),
+            price=found.price,
+        )
+    )

@@ -1,0 +1,50 @@
+"""Who may do what. Without any key the service is open, but then only this machine can reach it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Depends, Request
+
+from service.api.problems import Problem
+from service.store.keyring import Key, Keyring, find
+
+FRESH_S = 1.0  # how long a revoked key may still be honoured
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+
+
+class Gate:
+    """The keys as this process last saw them."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+        self._keys: dict[str, Key] = {}
+        self._read_at = -FRESH_S
+
+    async def check(self, authorization: str, roles: frozenset[str]) -> None:
+        """Pass, or raise 401 (no valid key) or 403 (a key for something else)."""
+        now = asyncio.get_running_loop().time()
+        if now - self._read_at >= FRESH_S:
+            self._keys, self._read_at = await self._keyring.all(), now
+        if not self._keys:
+            return
+        scheme, _, secret = authorization.partition(" ")
+        key = find(self._keys, secret.strip()) if scheme.lower() == "bearer" else None
+        if key is None:
+            raise Problem(401, "a valid key is needed: Authorization: Bearer <key>", headers=_CHALLENGE)
+        if key.role not in roles:
+            raise Problem(403, f"a key of role {key.role} may not do this")
+
+
+def allow(*roles: str) -> Any:
+    """A route dependency: these roles, and operators."""
+    allowed = frozenset((*roles, "operator"))
+
+    async def check(request: Request) -> None:
+        gate: Gate = request.app.state.gate
+        await gate.check(request.headers.get("authorization", ""), allowed)
+
+    dependency: Callable[[Request], Coroutine[Any, Any, None]] = check
+    return Depends(dependency)

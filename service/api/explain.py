@@ -1,0 +1,131 @@
+"""Why a page is served when it is: the numbers behind the choice, and one sentence."""
+
+from __future__ import annotations
+
+import math
+
+from service.address import Address, url_of
+from service.api.instants import render_instant
+from service.api.schemas import ModelOut, PageAnswer, PageRow
+from service.domain import Price
+from service.policy.crawl_value import ceiling, crawl_value
+from service.store.pages import PageState
+from service.store.records import (
+    CRAWLED,
+    DORMANT_ABOVE,
+    FIXED,
+    HELD,
+    LEASED,
+    NEVER_CRAWLED_BELOW,
+    PARKED,
+    Record,
+    read_record,
+)
+
+DAY_S = 86400.0
+LAST_INSTANT_MS = 253_402_300_799_000.0  # the year 9999, where RFC 3339 ends
+
+
+def explain(address: Address, state: PageState, price: Price, sources: dict[int, str]) -> PageAnswer:
+    """Everything known of one page; the value is exact, not the scripts' local form."""
+    record = read_record(state.record)
+    crawled = bool(record.flags & CRAWLED)
+    elapsed_s = max(0.0, (state.now_ms - state.anchor_ms) / 1000)
+    depth = float(record.model.silent_rate[0]) * elapsed_s
+    top = float(ceiling(record.model)[0])
+    value = float(crawl_value(depth, record.model)[0]) if crawled else top
+    return PageAnswer(
+        url=address.url,
+        host=address.host,
+        state=_state(record, state),
+        importance=float(record.model.importance[0]),
+        model=_model(record, sources),
+        last_crawled_at=render_instant(record.crawled_at_ms / 1000) if crawled else None,
+        effective_elapsed_s=elapsed_s if crawled else None,
+        signals=record.signals,
+        freshness=math.exp(-depth) if crawled else 0.0,
+        value=value if math.isfinite(value) else 0.0,
+        price=price.served,
+        due_at=_due_at(state),
+        host_rests_until=_instant(state.host_rests_until_ms),
+        reason=_reason(record, state, price, value, top),
+        outcomes=[] if record.result is None else [{"result": record.result}],
+    )
+
+
+def list_row(host: str, raw: bytes) -> PageRow:
+    """A page in a listing."""
+    record = read_record(raw)
+    return PageRow(
+        url=url_of(host, record.path),
+        importance=float(record.model.importance[0]),
+        change_rate_per_day=float(record.model.change_rate[0]) * DAY_S,
+        state=_flag_state(record) or "waiting",
+    )
+
+
+def _model(record: Record, sources: dict[int, str]) -> ModelOut:
+    model = record.model
+    counts = {sources.get(number, "other"): {"signals": n} for number, n in record.sources.items()}
+    return ModelOut(
+        change_rate_per_day=float(model.change_rate[0]) * DAY_S,
+        silent_rate_per_day=float(model.silent_rate[0]) * DAY_S,
+        signal_rate_per_day=float(model.signal_rate[0]) * DAY_S,
+        precision=float(model.precision[0]),
+        recall=float(model.recall[0]),
+        fixed=bool(record.flags & FIXED),
+        change_rate_low=None,
+        change_rate_high=None,
+        sources=counts,
+    )
+
+
+def _flag_state(record: Record) -> str | None:
+    if record.flags & LEASED:
+        return "leased"
+    return "parked" if record.flags & PARKED else None
+
+
+def _state(record: Record, state: PageState) -> str:
+    flagged = _flag_state(record)
+    if flagged is not None or record.flags & HELD:
+        return flagged or "waiting"
+    return "due" if state.due_score is not None and state.due_score <= state.now_ms else "waiting"
+
+
+def _due_at(state: PageState) -> str | None:
+    score = state.due_score
+    if score is None or score >= min(DORMANT_ABOVE, LAST_INSTANT_MS):
+        return None
+    return render_instant(max(0.0, score / 1000) if score > NEVER_CRAWLED_BELOW else state.now_ms / 1000)
+
+
+def _instant(at_ms: float | None) -> str | None:
+    return None if at_ms is None else render_instant(at_ms / 1000)
+
+
+def _reason(record: Record, state: PageState, price: Price, value: float, top: float) -> str:
+    """One sentence for an operator."""
+    if record.flags & LEASED:
+        return f"a crawler has it until {_instant(state.lease_expires_ms)}"
+    if record.flags & PARKED:
+        return "it answered 404 or 410 twice and was given up on"
+    if record.flags & HELD:
+        return f"its last fetch failed; it is tried again at {_instant(state.held_until_ms)}"
+    rest = "" if state.host_rests_until_ms is None else ", as soon as its host has rested"
+    if not record.flags & CRAWLED:
+        return f"never crawled: due at once, in the order of importance{rest}"
+    if state.due_score is not None and state.due_score >= DORMANT_ABOVE and top >= price.due:
+        return f"waiting to be ranked anew: the price has fallen to {price.served:.4g}, within its reach"
+    if state.due_score is not None and state.due_score >= DORMANT_ABOVE:
+        return f"dormant: a crawl is worth at most {top:.4g}, less than the price of {price.served:.4g}"
+    cause = _cause(record)
+    if state.due_score is not None and state.due_score <= state.now_ms:
+        return f"due: {cause} its crawl is worth {value:.4g}, about the price of {price.served:.4g}{rest}"
+    return f"waiting: {cause} its crawl is worth {value:.4g}, less than the price of {price.served:.4g}"
+
+
+def _cause(record: Record) -> str:
+    if record.signals == 0:
+        return "by the time since its last crawl"
+    return f"by the time since its last crawl and {record.signals} signal{'s' * (record.signals != 1)}"

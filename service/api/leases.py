@@ -1,0 +1,61 @@
+"""POST /leases/extend and /leases/release."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from service.api.auth import allow
+from service.api.body import Rejected, decode, json_answer
+from service.api.deps import frontier_of
+from service.api.instants import render_instant
+from service.api.openapi import documented
+from service.api.schemas import ExtendAnswer, ExtendLeases, ReleaseAnswer, ReleaseLeases
+from service.domain import LeaseKey
+
+router = APIRouter(tags=["crawlers"], dependencies=[allow("crawler")])
+REASONS = {"stale": "the lease is void", "unknown": "the page is gone from the register"}
+NOT_OURS = "not a lease of this service"
+
+
+@router.post("/leases/extend", summary="Keep pages longer", **documented(ExtendLeases, ExtendAnswer))
+async def extend(request: Request) -> Response:
+    """Moves the expiry of each lease to `seconds` from now, never earlier."""
+    body = await decode(request, ExtendLeases)
+    places, keys, rejected = _read(body.leases)
+    words = await frontier_of(request).extend(keys, body.seconds)
+    extended: list[dict[str, Any]] = []
+    for place, word in zip(places, words, strict=True):
+        if word in REASONS:
+            rejected.append(Rejected(place, REASONS[word]))
+        else:
+            expires_at = render_instant(float(word) / 1000)
+            extended.append({"lease": body.leases[place], "lease_expires_at": expires_at})
+    return json_answer(ExtendAnswer(extended, sorted(rejected, key=lambda r: r.index)))
+
+
+@router.post("/leases/release", summary="Give pages back", **documented(ReleaseLeases, ReleaseAnswer))
+async def release(request: Request) -> Response:
+    """The pages wait again at once, as if they had not been leased."""
+    body = await decode(request, ReleaseLeases)
+    places, keys, rejected = _read(body.leases)
+    words = await frontier_of(request).release(keys)
+    for place, word in zip(places, words, strict=True):
+        if word in REASONS:
+            rejected.append(Rejected(place, REASONS[word]))
+    released = sum(word == "released" for word in words)
+    return json_answer(ReleaseAnswer(released, sorted(rejected, key=lambda r: r.index)))
+
+
+def _read(texts: list[str]) -> tuple[list[int], list[LeaseKey], list[Rejected]]:
+    places, keys, rejected = [], [], []
+    for place, text in enumerate(texts):
+        key = LeaseKey.parse(text)
+        if key is None:
+            rejected.append(Rejected(place, NOT_OURS))
+        else:
+            places.append(place)
+            keys.append(key)
+    return places, keys, rejected

@@ -1,0 +1,93 @@
+"""POST /outcomes: what crawls found."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from service import telemetry
+from service.address import parse_url
+from service.api.auth import allow
+from service.api.body import decode_batch, json_answer
+from service.api.deps import frontier_of
+from service.api.instants import parse_instant
+from service.api.openapi import documented
+from service.api.schemas import OutcomeInput, Outcomes, OutcomesAnswer
+from service.domain import LeaseKey, NewOutcome
+from service.errors import SchedulerError
+
+router = APIRouter(tags=["crawlers"], dependencies=[allow("crawler")])
+REASONS = {
+    "stale": "the lease is void: the page was leased again, released, or the token was never given",
+    "conflict": "another outcome was accepted for this lease",
+    "unknown": "the page is gone from the register",
+}
+
+
+class InvalidOutcome(SchedulerError):
+    """This outcome cannot be understood."""
+
+
+@router.post("/outcomes", summary="Report crawls", **documented(Outcomes, OutcomesAnswer))
+async def post_outcomes(request: Request) -> Response:
+    """Each outcome counts once; good items are applied, bad ones come back in `rejected`."""
+    batch, _ = await decode_batch(request, "outcomes", OutcomeInput, read_outcome)
+    words = await frontier_of(request).record_outcomes(batch.items)
+    accepted = duplicates = 0
+    for place, outcome, word in zip(batch.places, batch.items, words, strict=True):
+        if word == "accepted":
+            accepted += 1
+            telemetry.OUTCOMES.labels(result_of(outcome)).inc()
+        elif word == "duplicate":
+            duplicates += 1
+        else:
+            batch.reject(place, REASONS[word])
+    telemetry.OUTCOMES.labels("duplicate").inc(duplicates)
+    telemetry.OUTCOMES.labels("rejected").inc(len(batch.rejected))
+    return json_answer(OutcomesAnswer(accepted, duplicates, batch.in_order()))
+
+
+def read_outcome(item: OutcomeInput) -> NewOutcome:
+    """An outcome the frontier understands, or why it is none."""
+    lease = LeaseKey.parse(item.lease) if item.lease is not None else None
+    if item.lease is not None and lease is None:
+        raise InvalidOutcome("not a lease of this service")
+    if item.lease is None and item.url is None:
+        raise InvalidOutcome("lease or url is required")
+    address = parse_url(item.url) if item.url is not None else None
+    if lease is not None and address is not None and not lease.is_for(address):
+        raise InvalidOutcome("the lease is for another page")
+    if item.etag is not None and item.etag.endswith("\n"):
+        raise InvalidOutcome("etag must be printable ASCII")
+    kind = kind_of(item)
+    return NewOutcome(
+        lease=lease,
+        address=address,
+        fetched_at=parse_instant(item.fetched_at),
+        kind=kind,
+        changed=False if item.status == 304 and item.changed is None else item.changed,
+        digest=blake2b(item.digest.encode(), digest_size=8).digest() if item.digest else b"",
+        etag=item.etag or "",
+        modified=int(parse_instant(item.last_modified) or 0),
+        retry_after_s=item.retry_after_s or 0.0,
+    )
+
+
+def kind_of(item: OutcomeInput) -> str:
+    """ok, busy (the host wants rest), gone, or failed (no evidence about the content)."""
+    if item.status in (429, 503):
+        return "busy"
+    if item.error is not None or (item.status is not None and item.status >= 500):
+        return "failed"
+    return "gone" if item.status in (404, 410) else "ok"
+
+
+def result_of(outcome: NewOutcome) -> str:
+    """The label of an accepted outcome."""
+    if outcome.kind != "ok":
+        return outcome.kind
+    if outcome.changed is None:
+        return "crawled"
+    return "changed" if outcome.changed else "unchanged"

@@ -1,0 +1,102 @@
+"""Errors as RFC 9457 problem documents; never a stack trace."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from service.errors import SchedulerError, StoreUnavailable, VersionMoved
+
+log = logging.getLogger("freshet.api")
+MEDIA_TYPE = "application/problem+json"
+TITLES = {
+    400: "Malformed request",
+    401: "Key needed",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    412: "Changed meanwhile",
+    413: "Body too large",
+    422: "Invalid input",
+    500: "Internal error",
+    503: "Store unavailable",
+}
+
+
+class Problem(Exception):
+    """An answer that refuses; raised by handlers, rendered once."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        errors: list[dict[str, Any]] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.errors = errors
+        self.headers = headers or {}
+
+
+def invalid(loc: list[str | int], msg: str) -> Problem:
+    """A 422 that names the place."""
+    return Problem(422, msg, errors=[{"loc": loc, "msg": msg}])
+
+
+def render(problem: Problem) -> Response:
+    title = TITLES.get(problem.status, "Error")
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": title,
+        "status": problem.status,
+        "detail": problem.detail,
+    }
+    if problem.errors is not None:
+        body["errors"] = problem.errors
+    content = msgspec.json.encode(body)
+    return Response(content, problem.status, problem.headers, MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Every way a request can fail ends in a problem document."""
+
+    @app.exception_handler(Problem)
+    async def on_problem(_: Request, error: Problem) -> Response:
+        return render(error)
+
+    @app.exception_handler(HTTPException)
+    async def on_http(_: Request, error: HTTPException) -> Response:
+        headers = dict(error.headers or {})
+        return render(Problem(error.status_code, str(error.detail), headers=headers))
+
+    @app.exception_handler(RequestValidationError)
+    async def on_validation(_: Request, error: RequestValidationError) -> Response:
+        errors = [{"loc": list(e["loc"]), "msg": e["msg"]} for e in error.errors()]
+        return render(Problem(422, errors[0]["msg"] if errors else "invalid", errors=errors))
+
+    @app.exception_handler(SchedulerError)
+    async def on_scheduler(_: Request, error: SchedulerError) -> Response:
+        return render(_from_scheduler(error))
+
+    @app.exception_handler(Exception)
+    async def on_unexpected(request: Request, error: Exception) -> Response:
+        log.exception("request_failed", extra={"path": request.url.path}, exc_info=error)
+        return render(Problem(500, "the request could not be completed; the log has the cause"))
+
+
+def _from_scheduler(error: SchedulerError) -> Problem:
+    if isinstance(error, StoreUnavailable):
+        log.warning("store_unavailable", extra={"cause": str(error)})
+        return Problem(503, str(error), headers={"Retry-After": "1"})
+    if isinstance(error, VersionMoved):
+        return Problem(412, str(error))
+    return Problem(422, str(error))

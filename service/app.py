@@ -1,0 +1,89 @@
+"""The ASGI application: resources opened in one place, routes put together, nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fastapi import FastAPI
+
+from service import __version__
+from service.api import admin, dashboard, health, leases, next, outcomes, pages, problems, signals
+from service.api.auth import Gate
+from service.api.middleware import RequestContext
+from service.api.openapi import components
+from service.clock import Clock, ServerClock
+from service.errors import StoreUnavailable
+from service.frontier import Frontier
+from service.settings import Settings
+from service.store.connection import Server
+from service.store.keyring import Keyring
+
+log = logging.getLogger("freshet.app")
+RETRY_S = 1.0
+DESCRIPTION = """Tells a crawler fleet which URL to fetch next, so that at a fixed crawl rate as many reader
+requests as possible find a fresh copy. It never fetches, renders or parses a page."""
+
+
+def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
+    """The service over the store at `settings.redis_url`."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        server = Server(settings.redis_url)
+        frontier = Frontier(server, clock or ServerClock(), settings)
+        app.state.frontier = frontier
+        app.state.gate = Gate(Keyring(server))
+        with suppress(StoreUnavailable):
+            await frontier.prepare()
+        waiting = asyncio.create_task(_prepare(frontier))
+        gc.collect()
+        gc.freeze()  # what exists now lives as long as the process: scanning it again costs latency
+        try:
+            yield
+        finally:
+            gc.unfreeze()
+            waiting.cancel()
+            await frontier.close()
+            await server.close()
+
+    app = FastAPI(
+        title="Freshet",
+        version=__version__,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    problems.install(app)
+    for module in (next, outcomes, leases, signals, pages, admin, health, dashboard):
+        app.include_router(module.router)
+    app.add_middleware(RequestContext)
+    _describe(app)
+    return app
+
+
+async def _prepare(frontier: Frontier) -> None:
+    """Prepare the store, however long it takes to appear; until then the service is alive but not ready."""
+    while not frontier.prepared:
+        try:
+            await frontier.prepare()
+        except StoreUnavailable as error:
+            log.warning("store_unavailable_at_start", extra={"cause": str(error)})
+            await asyncio.sleep(RETRY_S)
+
+
+def _describe(app: FastAPI) -> None:
+    """Add the schemas of bodies and answers to the OpenAPI document."""
+    build = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = build()
+        document.setdefault("components", {}).setdefault("schemas", {}).update(components())
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]

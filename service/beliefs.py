@@ -1,0 +1,125 @@
+"""From what a user says of a page to what is stored and ranked by.
+
+A user speaks of change rate, precision, recall and signal rate; the model is (α, κ, γ); the scripts rank
+by a local form of V around the price, computed here with the policy and packed for the record.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.domain import Belief, Model, Price
+from service.errors import InvalidModel
+from service.policy.crawl_value import ceiling
+from service.policy.ranking import depth_below, rank, storable
+from service.store.records import MODEL, RANKING
+
+DAY_S = 86400.0
+DEFAULT_CHANGES_PER_DAY = 1.0
+DEFAULT_PRECISION = 0.5
+DEFAULT_RECALL = 0.5
+_LEAST_LEVEL = 1e-6  # share of the ceiling: before anything was served the price is 0
+_CENTRE_LEVEL = 0.9  # share of the ceiling beyond which the local form would be centred on infinity
+_SLACK = 0.05  # how far over-determined beliefs may disagree
+
+
+def model_from(belief: Belief) -> tuple[float, float, float, float]:
+    """(μ, α, κ, γ) per second; InvalidModel where what was said cannot all be true."""
+    importance = 1.0 if belief.importance is None else belief.importance
+    changes = _default(belief.change_rate_per_day, DEFAULT_CHANGES_PER_DAY) / DAY_S
+    precision, recall = _quality(belief, changes * DAY_S)
+    if precision <= 0 or recall <= 0 or changes == 0:
+        return importance, changes, 0.0, 0.0
+    weight = math.inf if precision >= 1 else -math.log1p(-precision)
+    return importance, (1 - recall) * changes, weight, recall * changes / precision
+
+
+def _quality(belief: Belief, changes_per_day: float) -> tuple[float, float]:
+    """Precision and recall; what was not said follows from the signal rate: λΔ = precision · γ."""
+    precision, recall, signals = belief.precision, belief.recall, belief.signal_rate_per_day
+    if signals is None:
+        return _default(precision, DEFAULT_PRECISION), _default(recall, DEFAULT_RECALL)
+    if signals == 0 or changes_per_day == 0:
+        return 0.0, 0.0
+    if precision is None and recall is not None:
+        precision = recall * changes_per_day / signals
+    precision = _default(precision, DEFAULT_PRECISION)
+    implied = precision * signals / changes_per_day
+    if recall is not None and abs(implied - recall) > _SLACK * max(recall, implied):
+        raise InvalidModel("precision x signal_rate_per_day must equal recall x change_rate_per_day")
+    if precision > 1 + _SLACK or implied > 1 + _SLACK:
+        raise InvalidModel("these rates would need more true signals than there are changes or signals")
+    return min(precision, 1.0), min(_default(recall, implied), 1.0)
+
+
+def is_whole(belief: Belief) -> bool:
+    """Whether the belief leaves nothing of a known page's model to keep."""
+    return belief.importance is not None and None not in (
+        belief.change_rate_per_day,
+        belief.precision,
+        belief.recall,
+    )
+
+
+def merge(said: Belief, known: Model) -> tuple[float, float, float, float]:
+    """What was said, over what is known."""
+    importance = float(known.importance[0]) if said.importance is None else said.importance
+    if said.says_nothing_of_model:
+        silent, weight, signals = known.silent_rate[0], known.signal_weight[0], known.signal_rate[0]
+        return importance, float(silent), float(weight), float(signals)
+    kept = Belief(
+        importance=importance,
+        change_rate_per_day=_default(said.change_rate_per_day, float(known.change_rate[0]) * DAY_S),
+        precision=_default(said.precision, float(known.precision[0])),
+        recall=_default(said.recall, float(known.recall[0])),
+        signal_rate_per_day=said.signal_rate_per_day,
+    )
+    return model_from(kept)
+
+
+def pack_models(rows: list[tuple[float, float, float, float]]) -> Model:
+    """Many models as one, made safe to store."""
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 4)
+    return storable(Model(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3]))
+
+
+def ranking_rows(model: Model, price: Price, due: NDArray[np.float64] | None = None) -> NDArray[Any]:
+    """How pages are ranked at a price, as the records hold it; a negative interval marks a dormant page.
+
+    The local form is centred between the price served and the due price, where pages are compared; `lead`
+    is how far (in depth) a page becomes due before that. `due` overrides the due price page by page.
+    """
+    top = _finite(ceiling(model))
+    least = np.maximum(price.due if due is None else due, _LEAST_LEVEL * top)
+    centre = np.maximum(least, np.minimum(price.centre, _CENTRE_LEVEL * top))
+    ranking = rank(centre, model)
+    lead = -depth_below(least, ranking)
+    silent = np.asarray(model.silent_rate, dtype=np.float64)
+    depth = ranking.depth - lead
+    interval = np.divide(depth, silent, out=np.ones_like(silent), where=silent > 0)
+    rows = np.empty(ranking.depth.shape, dtype=RANKING)
+    rows["interval_s"] = np.where(ranking.dormant, -interval, interval)
+    rows["lead"] = lead
+    for name in ("ceiling", "base", "slope", "near", "far"):
+        rows[name] = getattr(ranking, name)
+    return rows
+
+
+def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(np.isfinite(values), values, 0.0)
+
+
+def model_rows(model: Model) -> NDArray[Any]:
+    """Models as the records hold them."""
+    rows = np.empty(np.shape(model.importance), dtype=MODEL)
+    rows["importance"], rows["silent_rate"] = model.importance, model.silent_rate
+    rows["signal_weight"], rows["signal_rate"] = model.signal_weight, model.signal_rate
+    return rows
+
+
+def _default(value: float | None, default: float) -> float:
+    return default if value is None else value

@@ -1,0 +1,142 @@
+"""The `freshet` command."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+
+import uvicorn
+from fastapi import FastAPI
+
+from service import __version__, logs
+from service.app import create_app
+from service.errors import SchedulerError
+from service.settings import Settings, read_settings
+from service.store.connection import Server
+from service.store.keyring import ROLES, Keyring
+
+COMMANDS = {
+    "up": "everything in one: embedded store, API and workers",
+    "serve": "the API only, on an existing store (FRESHET_REDIS_URL)",
+    "work": "the workers only, on an existing store (FRESHET_REDIS_URL)",
+    "keys": "create, list and revoke API keys",
+    "simulate": "freshness on a synthetic web, with a table and a plot (see `freshet simulate --help`)",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["simulate"]:
+        from loadtest.simulate import main as simulate
+
+        return simulate(arguments[1:])
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        return _run(options)
+    except SchedulerError as error:
+        print(f"freshet: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(options: argparse.Namespace) -> int:
+    settings = read_settings(os.environ, vars(options))
+    logs.configure()
+    if options.command == "up":
+        from service.supervisor import up
+
+        return up(settings)
+    if options.command == "keys":
+        from service.keychain import manage_keys
+
+        return manage_keys(settings, options.action, options.name, options.role, options.id)
+    if not settings.redis_url:
+        raise SchedulerError(
+            f"`freshet {options.command}` needs FRESHET_REDIS_URL; `freshet up` brings its own"
+        )
+    if options.command == "work":
+        from workers.loop import work
+
+        asyncio.run(work(settings))
+        return 0
+    return serve(settings)
+
+
+def serve(settings: Settings) -> int:
+    """Serve HTTP until told to stop."""
+    refuse_open_door(settings)
+    os.environ.update(as_environment(settings))
+    uvicorn.run(
+        "service.cli:app_from_environment",
+        factory=True,
+        host=settings.host,
+        port=settings.port,
+        workers=settings.api_processes,
+        loop="uvloop",
+        http="httptools",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+    )
+    return 0
+
+
+def app_from_environment() -> FastAPI:
+    """What each API process runs."""
+    logs.configure()
+    return create_app(read_settings(os.environ, {}))
+
+
+def refuse_open_door(settings: Settings) -> None:
+    """Without a key nobody but this machine may ask."""
+    if settings.is_loopback or asyncio.run(_count_keys(settings.redis_url)):
+        return
+    raise SchedulerError(
+        f"no API key is configured, so FRESHET_HOST must be a loopback address, not {settings.host}; "
+        "make a key with `freshet keys create`"
+    )
+
+
+async def _count_keys(redis_url: str) -> int:
+    server = Server(redis_url, connections=1)
+    try:
+        return len(await Keyring(server).all())
+    finally:
+        await server.close()
+
+
+def as_environment(settings: Settings) -> dict[str, str]:
+    """Settings as the variables a child process reads."""
+    return {f"FRESHET_{f.name.upper()}": str(getattr(settings, f.name)) for f in fields(settings)}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="freshet",
+        description="Tells a crawler fleet which URL to fetch next.",
+        epilog="Every flag is also a variable FRESHET_<NAME>; flags win.",
+    )
+    parser.add_argument("--version", action="version", version=f"freshet {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        if name == "keys":
+            _add_key_arguments(command)
+        for setting in fields(Settings):
+            flag = f"--{setting.name.replace('_', '-')}"
+            help_text = f"{setting.metadata['help']} (default {setting.default})"
+            command.add_argument(flag, metavar="VALUE", help=help_text, default=None)
+    return parser
+
+
+def _add_key_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("action", choices=("create", "list", "revoke"), help="what to do")
+    command.add_argument("--name", default="", help="whose key it is, for `create`")
+    command.add_argument("--role", choices=ROLES, default="operator", help="what it may do, for `create`")
+    command.add_argument("--id", default="", help="which key, for `revoke`")

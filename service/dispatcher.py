@@ -1,0 +1,98 @@
+"""Serves all requests for pages that wait in this process by one script call at a time.
+
+While a call is on its way further requests gather behind it, so the busier the process the more each call
+serves. First come, first served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from service.domain import Lease, Nothing
+
+Leases = list[Lease]
+Serve = Callable[[Sequence[tuple[str, int]]], Awaitable[tuple[list[Leases], Nothing]]]
+LONGEST_SLEEP_S = 0.25  # so that a dial turned up elsewhere is noticed while waiting for a far slot
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    request_id: str
+    count: int
+    deadline: float
+    answer: asyncio.Future[Leases | Nothing]
+
+
+class Dispatcher:
+    """Waiting requests of one process, and the task that serves them."""
+
+    def __init__(self, serve: Serve) -> None:
+        self._serve = serve
+        self._fresh: list[_Waiting] = []
+        self._patient: list[_Waiting] = []
+        self._serving: list[_Waiting] = []
+        self._arrival = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def next(self, request_id: str, count: int, wait_s: float) -> Leases | Nothing:
+        """Up to `count` leases; holds on for up to `wait_s` while there are none."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(request_id, count, loop.time() + wait_s, loop.create_future())
+        self._fresh.append(waiting)
+        self._arrival.set()
+        return await waiting.answer
+
+    async def close(self) -> None:
+        """Stop serving; who still waits gets nothing."""
+        if self._task is not None:
+            self._task.cancel()
+        for waiting in self._serving + self._patient + self._fresh:
+            if not waiting.answer.done():
+                waiting.answer.set_result(Nothing("pace", 1.0))
+
+    async def _run(self) -> None:
+        while True:
+            await self._arrival.wait()
+            self._arrival.clear()
+            while self._fresh or self._patient:
+                retry_after_s = await self._round()
+                if self._patient and not self._fresh:
+                    await self._pause(min(retry_after_s, LONGEST_SLEEP_S))
+
+    async def _round(self) -> float:
+        """One script call for all that wait; answers those it can, keeps those that may wait longer."""
+        group = [w for w in self._patient + self._fresh if not w.answer.done()]
+        self._patient, self._fresh, self._serving = [], [], group
+        if not group:
+            return 0.0
+        try:
+            answers, nothing = await self._serve([(w.request_id, w.count) for w in group])
+        except Exception as error:
+            for waiting in group:
+                if not waiting.answer.done():
+                    waiting.answer.set_exception(error)
+            return 0.0
+        now = asyncio.get_running_loop().time()
+        for waiting, leases in zip(group, answers, strict=True):
+            if waiting.answer.done():
+                continue  # the caller hung up; its leases run out by themselves
+            if leases:
+                waiting.answer.set_result(leases)
+            elif waiting.deadline <= now:
+                waiting.answer.set_result(nothing)
+            else:
+                self._patient.append(waiting)
+        soonest = min((w.deadline for w in self._patient), default=now)
+        return max(0.0, min(nothing.retry_after_s, soonest - now))
+
+    async def _pause(self, seconds: float) -> None:
+        """Until the next slot, or until somebody new asks."""
+        try:
+            await asyncio.wait_for(self._arrival.wait(), seconds)
+        except TimeoutError:
+            return
+        self._arrival.clear()

@@ -1,0 +1,57 @@
+"""One look at the whole: what the dashboard, the metrics and readiness are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service import telemetry
+from service.frontier import Frontier
+
+
+async def gather_status(frontier: Frontier) -> dict[str, Any]:
+    """Counts, dial, price, freshness and ages; a handful of round trips, none of them long."""
+    shards = await frontier.shards.status()
+    bandwidth = await frontier.control.bandwidth()
+    price = await frontier.control.price()
+    now_at = await frontier.control.now()
+    pages = sum(shard.pages for shard in shards)
+    weight = sum(shard.weight for shard in shards)
+    memory = await frontier.shards.memory_bytes()
+    priced = [shard.priced_at for shard in shards if shard.pages]
+    return {
+        "pages": pages,
+        "next_pages_total": await frontier.control.granted(),
+        "leases": sum(shard.leases for shard in shards),
+        "bandwidth_crawls_per_second": bandwidth.crawls_per_second,
+        "price": price.served,
+        "due_price": price.due,
+        "expected_freshness": sum(s.fresh_weight for s in shards) / weight if weight else None,
+        "repriced_lag_s": _lag(priced, now_at),
+        "bytes_per_page": memory / pages if pages else None,
+        "shards": [
+            {"pages": s.pages, "leases": s.leases, "repriced_lag_s": _lag([s.priced_at], now_at)}
+            for s in shards
+        ],
+    }
+
+
+def _lag(priced: list[float | None], now_at: float) -> float | None:
+    """Age of the oldest price; None while there is nothing to sweep or a shard never was."""
+    ages = [now_at - at for at in priced if at is not None]
+    return max(0.0, *ages, 0.0) if priced and len(ages) == len(priced) else None
+
+
+def set_gauges(status: dict[str, Any]) -> None:
+    """Bring the gauges of the shared state up to date before a scrape."""
+    unknown = float("nan")
+    telemetry.PAGES.set(status["pages"])
+    telemetry.LEASES.set(status["leases"])
+    telemetry.BANDWIDTH.set(status["bandwidth_crawls_per_second"])
+    telemetry.PRICE.set(status["price"])
+    telemetry.EXPECTED_FRESHNESS.set(_or(status["expected_freshness"], unknown))
+    telemetry.REPRICED_LAG.set(_or(status["repriced_lag_s"], unknown))
+    telemetry.BYTES_PER_PAGE.set(_or(status["bytes_per_page"], unknown))
+
+
+def _or(value: float | None, other: float) -> float:
+    return other if value is None else value

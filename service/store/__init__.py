@@ -1,0 +1,1 @@
+"""Everything that knows Redis; nothing else does."""

@@ -1,0 +1,97 @@
+"""The one door to Redis: calls library functions, and translates foreign errors once.
+
+The client's own retries are off: a repeated write is the caller's decision, made with an operation id.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import redis.asyncio as redis_asyncio
+from redis.asyncio.client import Pipeline
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from service import telemetry
+from service.errors import InvalidSetting, StoreUnavailable
+from service.store.scripts import function_name, library
+
+T = TypeVar("T")
+Argument = str | bytes | int | float
+DEADLINE_S = 2.0
+LOAD_TRIES = 3
+
+
+class Server:
+    """A Redis or Valkey server holding the state and the function library."""
+
+    def __init__(self, url: str, *, connections: int = 50) -> None:
+        if url.startswith("redis+cluster://"):
+            raise InvalidSetting("a Redis Cluster is not supported yet: give one server's URL")
+        try:
+            pool = redis_asyncio.BlockingConnectionPool.from_url(
+                url,
+                max_connections=connections,
+                timeout=DEADLINE_S,
+                socket_timeout=DEADLINE_S,
+                socket_connect_timeout=DEADLINE_S,
+                retry=Retry(NoBackoff(), 0),
+            )
+        except ValueError as error:
+            raise InvalidSetting(f"FRESHET_REDIS_URL: {error}") from error
+        self._client = redis_asyncio.Redis(connection_pool=pool)
+        self._execute = cast(Callable[..., Awaitable[Any]], self._client.execute_command)
+
+    async def call(self, name: str, keys: Sequence[str], args: Sequence[Argument]) -> list[Any]:
+        """Run a library function; loads the library where it is missing. One round trip."""
+        started = time.perf_counter()
+        try:
+            return await self._guard(self._fcall(name, keys, args))
+        finally:
+            telemetry.REDIS_SECONDS.labels(name).observe(time.perf_counter() - started)
+
+    async def execute(self, *command: Argument) -> Any:
+        """Run a plain command."""
+        return await self._guard(self._execute(*command))
+
+    def pipeline(self) -> Pipeline:
+        return self._client.pipeline(transaction=False)
+
+    async def run(self, pipeline: Pipeline) -> list[Any]:
+        """Send a pipeline in one round trip."""
+        return cast(list[Any], await self._guard(pipeline.execute()))
+
+    async def load(self) -> None:
+        """Put the function library on the server; a no-op for the same release."""
+        await self._guard(self._client.function_load(library()[1], replace=True))
+
+    async def close(self) -> None:
+        # The pool was handed in, so the client would leave it open.
+        await self._client.aclose(close_connection_pool=True)
+
+    async def _fcall(self, name: str, keys: Sequence[str], args: Sequence[Argument]) -> list[Any]:
+        command = ("FCALL", function_name(name), len(keys), *keys, *args)
+        for _ in range(LOAD_TRIES):
+            try:
+                return cast(list[Any], await self._execute(*command))
+            except ResponseError as error:
+                if "unction not found" not in str(error):
+                    raise
+            # Nothing ran, so trying again is safe.
+            await self._client.function_load(library()[1], replace=True)
+        return cast(list[Any], await self._execute(*command))
+
+    async def _guard(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+            # Every pooled connection is likely stale: one failure should not become fifty.
+            await self._client.connection_pool.disconnect(inuse_connections=False)
+            raise StoreUnavailable(f"the store does not answer ({type(error).__name__})") from error
+        except RedisError as error:
+            raise StoreUnavailable(f"the store refused: {error}") from error

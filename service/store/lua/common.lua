@@ -1,0 +1,300 @@
+-- Shared by every function of the library: the record's layout, the clock, and the indexes that lead
+-- from a shard to its best host and from a host to its best page. Defines only locals; writes nothing
+-- when loaded.
+--
+-- A shard is a key prefix (KEYS[1], for example `f:{3}`); all its keys start with it, so all share one
+-- hash slot:
+--   <shard>:meta          hash: clock, token sequence, page and lease counts, earliest timer, best due
+--   <shard>:hosts         set of host ids
+--   <shard>:awake         zset: hosts that may be asked, by the due time of their best page
+--   <shard>:resting       zset: hosts at rest, by the instant they may be asked again
+--   <shard>:timers        zset by the instant something happens: `l:<host>:<page>` a lease expires,
+--                         `p:<host>:<page>` a held page returns
+--   <shard>:parked        zset: `<host>:<page>` by the instant it was parked
+--   <shard>:late          hash: signals that arrived while their page was leased
+--   <shard>:seen:<n>      set: messages already counted, one set per generation, expiring
+--   <shard>:h:<host>      hash: name, bins, pages, delay, pause, price, strikes
+--   <shard>:b:<host>      zset: bins of the host by their earliest due time (hosts of several bins only)
+--   <shard>:r:<host>:<n>  hash: records of bin n by page id
+--   <shard>:a:<host>:<n>  zset: anchors; now - score is the effective elapsed time
+--   <shard>:d:<host>:<n>  zset: due times of the pages that wait: the moment the crawl value meets the price
+-- Times are integer milliseconds: integers stay integers inside a listpack, floats would become text.
+
+local LEASED, PARKED, HELD, FIXED, CRAWLED = 1, 2, 4, 8, 16
+
+-- flags, version, failures, gone | interval_s, lead, ceiling, base, slope, near, far | importance, silent_rate,
+-- signal_weight, signal_rate | crawled_at, token, accepted token | result, signals, expiries | digest,
+-- last_modified. Behind it: signals per source, etag, scheme letter and path.
+local HEAD = '<BBBBfffffffffffI6I6I4BHBc8I4'
+local HEAD_SIZE = 80
+local RANKING_AT, MODEL_AT, HISTORY_AT = 5, 33, 49  -- where ranking, model and crawled_at start
+
+-- Due scores outside the range of instants: never crawled (before everything, by importance) and
+-- dormant (after everything, by ceiling).
+local NEVER_CRAWLED, DORMANT = -4e15, 4e15
+local OLDEST_ANCHOR = -5e14  -- signals age a page no further
+local BIN_LOAD = 64  -- a host grows a bin when its pages exceed this mean
+local MAX_TIMERS = 64  -- timers handled per call, so that a call stays short after an outage
+local PROBES = 4  -- ids tried for one path before a collision is given up on
+
+
+-- Functions carry the library's version in their names, so that two releases can share a server.
+local function register(name, callback, flags)
+  redis.register_function{function_name = name .. '_' .. VERSION, callback = callback, flags = flags or {}}
+end
+
+local function has(flags, flag) return bit.band(flags, flag) ~= 0 end
+
+local function unpack_head(record)
+  local r = {}
+  r.flags, r.version, r.failures, r.gone, r.interval_s, r.lead, r.ceiling, r.base, r.slope,
+    r.near, r.far, r.importance, r.silent_rate, r.signal_weight, r.signal_rate, r.crawled_at, r.token, r.accepted,
+    r.result, r.signals, r.expiries, r.digest, r.modified = struct.unpack(HEAD, record)
+  return r
+end
+
+local function pack_head(r)
+  return struct.pack(HEAD, r.flags, r.version, r.failures, r.gone, r.interval_s, r.lead, r.ceiling, r.base,
+    r.slope, r.near, r.far, r.importance, r.silent_rate, r.signal_weight, r.signal_rate, r.crawled_at,
+    r.token, r.accepted, r.result, r.signals, r.expiries, r.digest, r.modified)
+end
+
+-- Splits what follows the head: counts per source, etag, path.
+local function unpack_tail(record)
+  local at = HEAD_SIZE + 1
+  local pairs_count = record:byte(at)
+  local sources = record:sub(at + 1, at + 2 * pairs_count)
+  at = at + 1 + 2 * pairs_count
+  local etag_size = record:byte(at)
+  return sources, record:sub(at + 1, at + etag_size), record:sub(at + 1 + etag_size)
+end
+
+local function pack_tail(sources, etag, path)
+  return string.char(#sources / 2) .. sources .. string.char(#etag) .. etag .. path
+end
+
+-- Adds one to the count of a source (a byte index) in the pairs string.
+local function count_source(sources, index)
+  for at = 1, #sources, 2 do
+    if sources:byte(at) == index then
+      local count = math.min(255, sources:byte(at + 1) + 1)
+      return sources:sub(1, at) .. string.char(count) .. sources:sub(at + 2)
+    end
+  end
+  if #sources >= 32 then return sources end
+  return sources .. string.char(index, 1)
+end
+
+-- Monotonic milliseconds: raw + offset, where the offset grows by every backward step of the raw clock.
+-- Written at most every 100 ms, so a step shorter than that may pass unseen.
+local function clock(meta, given)
+  local raw = tonumber(given)
+  if not raw then
+    local time = redis.call('TIME')
+    raw = time[1] * 1000 + time[2] / 1000
+  end
+  local stored = redis.call('HMGET', meta, 'raw', 'offset')
+  local last, offset = tonumber(stored[1]), tonumber(stored[2]) or 0
+  if last and raw < last then offset = offset + (last - raw) end
+  local stepped = last and raw < last
+  return raw + offset, raw, offset, (not last) or stepped or raw - last >= 100, stepped
+end
+
+local function keep_clock(meta, raw, offset, stale)
+  if stale then
+    redis.call('HSET', meta, 'raw', string.format('%.3f', raw), 'offset', string.format('%.3f', offset))
+  end
+end
+
+-- Whether a message was seen before (within one to two generations); remembers it if not.
+local GENERATION_MS = 600000
+local function is_repeat(shard, name, now)
+  local generation = math.floor(now / GENERATION_MS)
+  local current = shard .. ':seen:' .. string.format('%d', generation)
+  if redis.call('SISMEMBER', shard .. ':seen:' .. string.format('%d', generation - 1), name) == 1 then
+    return true
+  end
+  if redis.call('SADD', current, name) == 0 then return true end
+  redis.call('PEXPIRE', current, 3 * GENERATION_MS)
+  return false
+end
+
+-- Linear hashing: the bin of a page id among `bins` bins, which grow one at a time.
+local function bin_of(id, bins)
+  local level = 1
+  while level * 2 <= bins do level = level * 2 end
+  local bin = id % (level * 2)
+  if bin >= bins then bin = id % level end
+  return bin
+end
+
+local function load_host(shard, hid)
+  local f = redis.call('HMGET', shard .. ':h:' .. hid, 'name', 'bins', 'pages', 'delay_ms', 'paused_until',
+    'price', 'strikes', 'gap_ms', 'busy_until')
+  if not f[1] then return nil end
+  return {hid = hid, name = f[1], bins = tonumber(f[2]), pages = tonumber(f[3]), delay_ms = tonumber(f[4]),
+    paused_until = tonumber(f[5]) or 0, price = tonumber(f[6]) or 0, strikes = tonumber(f[7]) or 0,
+    gap_ms = tonumber(f[8]) or 0, busy_until = tonumber(f[9]) or 0}
+end
+
+-- The least time between two leases of the host; `default_ms` where the operator has set none.
+local function host_rest_ms(host, default_ms) return math.max(host.delay_ms or default_ms, host.gap_ms) end
+
+local function record_key(shard, hid, bin) return shard .. ':r:' .. hid .. ':' .. bin end
+local function anchor_key(shard, hid, bin) return shard .. ':a:' .. hid .. ':' .. bin end
+local function due_key(shard, hid, bin) return shard .. ':d:' .. hid .. ':' .. bin end
+
+-- Finds a page by its path (collisions of the 31-bit id are probed) or, with no path, by its exact id.
+-- Returns id, bin, record; without a record, the id is the first free one (nil: none is free). An empty
+-- record is the gap a removed page left before one that had been pushed on.
+local function find_page(shard, host, id, path)
+  local free_id, free_bin
+  for probe = 0, PROBES - 1 do
+    local candidate = (id + probe) % 2147483648
+    local bin = bin_of(candidate, host.bins)
+    local record = redis.call('HGET', record_key(shard, host.hid, bin), candidate)
+    if not record or record == '' then
+      free_id, free_bin = free_id or candidate, free_bin or bin
+      if not record or path == '' then break end
+    else
+      if path == '' then return candidate, bin, record end
+      local _, _, found = unpack_tail(record)
+      if found == path then return candidate, bin, record end
+    end
+  end
+  return free_id, free_bin, nil
+end
+
+local function due_score(r, anchor)
+  if not has(r.flags, CRAWLED) then return NEVER_CRAWLED - math.floor(math.log(math.max(r.importance, 1e-300)) * 1e9) end
+  if r.interval_s < 0 then return DORMANT - math.floor(math.log(math.min(math.max(r.ceiling, 1e-300), 1e300)) * 1e9) end
+  return math.floor(math.min(math.max(anchor + r.interval_s * 1000, -9e14), 2.9e15))
+end
+
+-- The local form of V, `past` in depth beyond its centre, which lies `lead` beyond the due time;
+-- policy/ranking.py computes its coefficients, explains it, and mirrors it.
+local function local_value(record, past_due_s)
+  local interval_s, lead, ceiling, base, slope, near, far, _, silent_rate, weight =
+    struct.unpack('<ffffffffff', record, RANKING_AT)
+  local depth = math.abs(interval_s) * silent_rate + lead
+  local past = math.max(silent_rate * past_due_s - lead, -depth)
+  local bend = near
+  if past < 0 then
+    bend = 1 / depth
+  elseif weight > 0 and past > weight then
+    bend = far + ((ceiling - base) / slope - 1 - far) * (1 - weight / past)
+  elseif weight > 0 then
+    local knee = weight * math.ceil(depth / weight) - depth
+    if past > knee then
+      local ramp = (past - knee) * (1 + past) / (past * past)
+      local full = (weight - knee) * (1 + weight) / (weight * weight)
+      bend = near + (far - near) * ramp / full
+    end
+  end
+  local left = math.exp(-past)
+  local value = base + slope * ((1 - left) + bend * (1 - left * (1 + past)))
+  return math.min(math.max(value, 0), ceiling)
+end
+
+-- What the page is worth now. Dormant and new pages carry no due time, so their anchor is asked.
+local function value_now(shard, hid, bin, id, record, due, now)
+  if due > -1e15 and due < 3e15 then return local_value(record, (now - due) / 1000) end
+  local interval_s, _, ceiling = struct.unpack('<fff', record, RANKING_AT)
+  if due <= -1e15 then return ceiling end
+  local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, hid, bin), id))
+  return local_value(record, (now - anchor) / 1000 - math.abs(interval_s))
+end
+
+-- The earliest due time of a host, exact; nil when none of its pages waits.
+local function host_due(shard, host)
+  local key = host.bins > 1 and (shard .. ':b:' .. host.hid) or due_key(shard, host.hid, 0)
+  return tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+end
+
+-- Brings the bin index of a host of several bins up to date with one bin.
+local function index_bin(shard, host, bin)
+  if host.bins == 1 then return end
+  local first = redis.call('ZRANGE', due_key(shard, host.hid, bin), 0, 0, 'WITHSCORES')[2]
+  if first then
+    redis.call('ZADD', shard .. ':b:' .. host.hid, first, bin)
+  else
+    redis.call('ZREM', shard .. ':b:' .. host.hid, bin)
+  end
+end
+
+-- Puts a host where it belongs: awake by its best page, or nowhere if it rests or none of its pages waits.
+local function index_host(shard, host)
+  local awake = shard .. ':awake'
+  local due = host_due(shard, host)
+  if not due or redis.call('ZSCORE', shard .. ':resting', host.hid) then
+    redis.call('ZREM', awake, host.hid)
+  else
+    redis.call('ZADD', awake, due, host.hid)
+  end
+end
+
+local function rest_host(shard, hid, until_ms)
+  redis.call('ZREM', shard .. ':awake', hid)
+  redis.call('ZADD', shard .. ':resting', 'GT', math.floor(until_ms), hid)
+end
+
+-- A page starts or goes on waiting: its due time enters the host's sorted set and the indexes above it.
+local function wait_page(shard, host, bin, id, due)
+  redis.call('ZADD', due_key(shard, host.hid, bin), due, id)
+  if host.bins > 1 then redis.call('ZADD', shard .. ':b:' .. host.hid, 'LT', due, bin) end
+  if not redis.call('ZSCORE', shard .. ':resting', host.hid) then
+    redis.call('ZADD', shard .. ':awake', 'LT', due, host.hid)
+  end
+end
+
+-- A page stops waiting: leased, parked, held or removed.
+local function unwait_page(shard, host, bin, id)
+  redis.call('ZREM', due_key(shard, host.hid, bin), id)
+  index_bin(shard, host, bin)
+end
+
+-- Takes a leased or held page back: it waits again, where its anchor says.
+local function return_page(shard, hid, id, clear, expired)
+  local host = load_host(shard, hid)
+  if not host then return end
+  local bin = bin_of(id, host.bins)
+  local key = record_key(shard, hid, bin)
+  local record = redis.call('HGET', key, id)
+  if not record then return end
+  local r = unpack_head(record)
+  if not has(r.flags, clear) then return end
+  local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, hid, bin), id))
+  r.flags = r.flags - clear
+  if clear == LEASED then
+    if expired then r.expiries = math.min(255, r.expiries + 1) end
+    redis.call('HDEL', shard .. ':late', hid .. ':' .. string.format('%d', id))
+    redis.call('HINCRBY', shard .. ':meta', 'leases', -1)
+  end
+  redis.call('HSET', key, id, pack_head(r) .. record:sub(HEAD_SIZE + 1))
+  wait_page(shard, host, bin, id, due_score(r, anchor))
+end
+
+-- Lets what has come due by the clock happen: rests end, leases expire, held pages return.
+local function run_timers(shard, now)
+  local timers, resting = shard .. ':timers', shard .. ':resting'
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', timers, '-inf', now, 'LIMIT', 0, MAX_TIMERS)) do
+    redis.call('ZREM', timers, member)
+    local kind, hid, id = member:match('^(%a):([^:]+):(%d+)$')
+    return_page(shard, hid, tonumber(id), kind == 'l' and LEASED or HELD, true)
+  end
+  for _, hid in ipairs(redis.call('ZRANGEBYSCORE', resting, '-inf', now, 'LIMIT', 0, MAX_TIMERS)) do
+    redis.call('ZREM', resting, hid)
+    local host = load_host(shard, hid)
+    if host then index_host(shard, host) end
+  end
+end
+
+-- Last step of every writing function: notes the shard's best due time and earliest timer, so that the
+-- choice between shards reads one hash per shard.
+local function seal(shard)
+  local best = redis.call('ZRANGE', shard .. ':awake', 0, 0, 'WITHSCORES')[2] or ''
+  local timer = tonumber(redis.call('ZRANGE', shard .. ':timers', 0, 0, 'WITHSCORES')[2]) or math.huge
+  local rested = tonumber(redis.call('ZRANGE', shard .. ':resting', 0, 0, 'WITHSCORES')[2]) or math.huge
+  local wake = math.min(timer, rested)
+  redis.call('HSET', shard .. ':meta', 'best', best, 'wake', wake < math.huge and string.format('%.0f', wake) or '')
+end

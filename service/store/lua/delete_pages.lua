@@ -1,0 +1,62 @@
+-- delete_pages: removes pages of one shard and all that is kept of them.
+-- Promise: a removed page is in no sorted set, its lease is void, an empty host leaves nothing but the
+-- settings an operator gave it. Safe to repeat.
+-- KEYS: the shard.
+-- ARGV: now_ms or ''; msgpack [[host id, page id, path], ...].
+-- Reply: 'deleted', then per item 'deleted' or 'unknown'.
+
+-- Forgets the gaps right before a page that is gone: they led to it.
+local function close_gaps(shard, host, id)
+  for back = 1, PROBES - 1 do
+    local before = (id - back) % 2147483648
+    local key = record_key(shard, host.hid, bin_of(before, host.bins))
+    if redis.call('HGET', key, before) ~= '' then return end
+    redis.call('HDEL', key, before)
+  end
+end
+
+local function delete_page(shard, host, id, bin, record)
+  local member = host.hid .. ':' .. string.format('%d', id)
+  if has(record:byte(1), LEASED) then redis.call('HINCRBY', shard .. ':meta', 'leases', -1) end
+  local after = (id + 1) % 2147483648
+  if redis.call('HEXISTS', record_key(shard, host.hid, bin_of(after, host.bins)), after) == 1 then
+    redis.call('HSET', record_key(shard, host.hid, bin), id, '')  -- or a page pushed on would be lost
+  else
+    redis.call('HDEL', record_key(shard, host.hid, bin), id)
+    close_gaps(shard, host, id)
+  end
+  redis.call('ZREM', anchor_key(shard, host.hid, bin), id)
+  unwait_page(shard, host, bin, id)
+  redis.call('ZREM', shard .. ':timers', 'l:' .. member, 'p:' .. member)
+  redis.call('ZREM', shard .. ':parked', member)
+  redis.call('HDEL', shard .. ':late', member)
+  host.pages = host.pages - 1
+  redis.call('HINCRBY', shard .. ':meta', 'pages', -1)
+end
+
+register('delete_pages', function(keys, args)
+  local shard = keys[1]
+  local reply, hosts = {'deleted'}, {}
+  for _, item in ipairs(cmsgpack.unpack(args[2])) do
+    local hid, wanted_id, path = unpack(item)
+    local host = hosts[hid] or load_host(shard, hid)
+    local id, bin, record
+    if host then
+      hosts[hid] = host
+      id, bin, record = find_page(shard, host, wanted_id, path)
+    end
+    if record then delete_page(shard, host, id, bin, record) end
+    reply[#reply + 1] = record and 'deleted' or 'unknown'
+  end
+  for hid, host in pairs(hosts) do
+    redis.call('HSET', shard .. ':h:' .. hid, 'pages', host.pages)
+    index_host(shard, host)
+    if host.pages == 0 and not host.delay_ms and host.gap_ms == 0 and host.paused_until == 0 then
+      redis.call('DEL', shard .. ':h:' .. hid, shard .. ':b:' .. hid)
+      redis.call('SREM', shard .. ':hosts', hid)
+      redis.call('ZREM', shard .. ':resting', hid)
+    end
+  end
+  seal(shard)
+  return reply
+end)

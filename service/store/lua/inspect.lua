@@ -1,0 +1,24 @@
+-- inspect: everything that is known of one page.
+-- Promise: reads only, and one moment of it.
+-- KEYS: the shard.
+-- ARGV: now_ms or ''; host id; page id; path.
+-- Reply: 'page', now_ms, page id, record, anchor, due score or '', lease expiry or '', hold end or '',
+--        parked at or '', host rests until or ''; or 'unknown'.
+
+register('inspect', function(keys, args)
+  local shard, hid = keys[1], args[2]
+  local now = clock(shard .. ':meta', args[1])
+  local host = load_host(shard, hid)
+  if not host then return {'unknown'} end
+  local id, bin, record = find_page(shard, host, tonumber(args[3]), args[4])
+  if not record then return {'unknown'} end
+  local member = hid .. ':' .. string.format('%d', id)
+  local timers = shard .. ':timers'
+  return {'page', string.format('%.3f', now), string.format('%d', id), record,
+    redis.call('ZSCORE', anchor_key(shard, hid, bin), id),
+    redis.call('ZSCORE', due_key(shard, hid, bin), id) or '',
+    redis.call('ZSCORE', timers, 'l:' .. member) or '',
+    redis.call('ZSCORE', timers, 'p:' .. member) or '',
+    redis.call('ZSCORE', shard .. ':parked', member) or '',
+    redis.call('ZSCORE', shard .. ':resting', hid) or ''}
+end, {'no-writes'})

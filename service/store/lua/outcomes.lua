@@ -1,0 +1,181 @@
+-- outcomes: takes what crawls of one shard found.
+-- Promise: an outcome counts once, and only if its token is the newest of its page and the page is still
+-- the crawler's (a lease that ran out but went to nobody else is still good); a failed fetch changes
+-- nothing that is believed of the content. Safe to repeat.
+-- KEYS: the shard.
+-- ARGV: now_ms or '';
+--       msgpack [[host id, page id, path or '', token or 0, fetched_at_ms or -1, kind ('ok', 'failed',
+--       'gone', 'busy'), changed (1, 0, or -1: tell by the digest), digest (8 bytes) or '', etag or '',
+--       last_modified (epoch s) or 0, retry_after_ms or 0], ...].
+-- Reply: 'taken', then per item 'accepted', 'duplicate', 'stale' (a newer lease exists, or the token was
+--        never given), 'conflict' (another outcome was accepted for this lease) or 'unknown' (no such page).
+
+local RESULTS = {ok = 1, unchanged = 2, failed = 3, gone = 4, busy = 5, crawled = 6}
+local LEASELESS_WINDOW_MS = 10000
+local FIRST_BACKOFF_MS, LONGEST_BACKOFF_MS, LONGEST_REST_MS = 30000, 3600000, 86400000
+
+local function backoff_ms(count) return math.min(LONGEST_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ^ math.min(count, 12)) end
+
+-- What a successful fetch found; `crawled` where neither the crawler nor a digest tells.
+local function found(r, item)
+  if item[7] >= 0 then return item[7] == 1 and RESULTS.ok or RESULTS.unchanged end
+  if item[8] == '' or r.digest == string.rep('\0', 8) then return RESULTS.crawled end
+  return item[8] ~= r.digest and RESULTS.ok or RESULTS.unchanged
+end
+
+-- Signals that arrived during the lease and speak of a time after the fetch stay counted.
+local function later_signals(shard, member, fetched_at)
+  local kept = redis.call('HGET', shard .. ':late', member)
+  local sources, count = '', 0
+  if kept then
+    for at = 1, #kept, 7 do
+      local index, instant = struct.unpack('<BI6', kept, at)
+      if instant > fetched_at then
+        sources, count = count_source(sources, index), count + 1
+      end
+    end
+  end
+  return sources, count
+end
+
+local function anchor_after(r, fetched_at, signals)
+  if signals == 0 or r.silent_rate == 0 then return math.floor(fetched_at) end
+  return math.floor(math.max(fetched_at - signals * r.signal_weight / r.silent_rate * 1000, OLDEST_ANCHOR))
+end
+
+local function rest_after_busy(shard, host, item, now)
+  local wait_ms = math.min(LONGEST_REST_MS, item[11])
+  if item[6] == 'busy' then
+    host.strikes = host.strikes + 1
+    wait_ms = math.max(wait_ms, backoff_ms(host.strikes - 1))
+    redis.call('HSET', shard .. ':h:' .. host.hid, 'strikes', host.strikes)
+  end
+  redis.call('HSET', shard .. ':h:' .. host.hid, 'busy_until', string.format('%.0f', now + wait_ms))
+  rest_host(shard, host.hid, now + wait_ms)
+end
+
+-- Writes a successful crawl: history, anchor, and the page waits for its next due time.
+local function take_success(shard, host, page, item, now)
+  local r, id, bin = page.head, page.id, page.bin
+  local fetched_at = item[5] >= 0 and math.min(item[5], now) or now
+  fetched_at = math.max(fetched_at, r.crawled_at)
+  local sources, signals = later_signals(shard, page.member, fetched_at)
+  r.result = found(r, item)
+  r.failures, r.gone, r.expiries = 0, 0, 0
+  r.crawled_at, r.signals = math.floor(fetched_at), signals
+  if item[8] ~= '' then r.digest = item[8] end
+  r.modified = item[10] > 0 and item[10] or r.modified
+  if not has(r.flags, CRAWLED) then r.flags = r.flags + CRAWLED end
+  local anchor = anchor_after(r, fetched_at, signals)
+  local etag = item[9] ~= '' and item[9] or page.etag
+  redis.call('HSET', record_key(shard, host.hid, bin), id, pack_head(r) .. pack_tail(sources, etag, page.path))
+  redis.call('ZADD', anchor_key(shard, host.hid, bin), anchor, id)
+  if host.strikes > 0 then
+    host.strikes = 0
+    redis.call('HDEL', shard .. ':h:' .. host.hid, 'strikes')
+  end
+  if not has(r.flags, PARKED) then wait_page(shard, host, bin, id, due_score(r, anchor)) end
+end
+
+local function park_page(shard, host, page, now)
+  local r = page.head
+  r.flags = r.flags + PARKED
+  redis.call('HSET', record_key(shard, host.hid, page.bin), page.id, pack_head(r) .. page.tail)
+  redis.call('ZADD', shard .. ':parked', math.floor(now), page.member)
+end
+
+-- A fetch that says nothing about the content: the page is held back for a while, the anchor stays.
+local function hold_page(shard, host, page, now, wait_ms)
+  local r = page.head
+  r.flags = r.flags + HELD
+  redis.call('HSET', record_key(shard, host.hid, page.bin), page.id, pack_head(r) .. page.tail)
+  redis.call('ZADD', shard .. ':timers', math.floor(now + wait_ms), 'p:' .. page.member)
+end
+
+local function take_failure(shard, host, page, item, now)
+  local r = page.head
+  r.result = RESULTS[item[6]]
+  r.gone = item[6] == 'gone' and math.min(255, r.gone + 1) or 0
+  if r.gone >= 2 then return park_page(shard, host, page, now) end
+  if item[6] == 'busy' then
+    redis.call('HSET', record_key(shard, host.hid, page.bin), page.id, pack_head(r) .. page.tail)
+    local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, host.hid, page.bin), page.id))
+    return wait_page(shard, host, page.bin, page.id, due_score(r, anchor))
+  end
+  r.failures = math.min(255, r.failures + 1)
+  hold_page(shard, host, page, now, backoff_ms(r.failures - 1))
+end
+
+-- Whether an outcome says what the accepted one of its lease said.
+local function agrees(r, item)
+  if item[6] ~= 'ok' then return r.result == RESULTS[item[6]] end
+  if item[7] < 0 then return r.result == RESULTS.ok or r.result == RESULTS.unchanged or r.result == RESULTS.crawled end
+  return r.result == (item[7] == 1 and RESULTS.ok or RESULTS.unchanged)
+end
+
+-- 'accepted' if the outcome may be applied, else the word that refuses it.
+local function judge(shard, page, item, now)
+  local r, token = page.head, item[4]
+  if token == 0 then
+    -- Without a lease or a time, what is said of a page twice within seconds is said once.
+    local instant = item[5] >= 0 and item[5] or math.floor(now / LEASELESS_WINDOW_MS)
+    local name = string.format('o:%s:%.0f:%s', page.member, instant, item[6])
+    local old = has(r.flags, CRAWLED) and item[5] >= 0 and item[5] <= r.crawled_at
+    return (old or is_repeat(shard, name, now)) and 'duplicate' or 'accepted'
+  end
+  if r.accepted ~= 0 and token % 4294967296 == r.accepted then
+    return agrees(r, item) and 'duplicate' or 'conflict'
+  end
+  return token == r.token and 'accepted' or 'stale'
+end
+
+local function release_page(shard, host, page)
+  local r = page.head
+  redis.call('ZREM', shard .. ':timers', 'l:' .. page.member, 'p:' .. page.member)
+  unwait_page(shard, host, page.bin, page.id)
+  if has(r.flags, LEASED) then
+    r.flags = r.flags - LEASED
+    redis.call('HINCRBY', shard .. ':meta', 'leases', -1)
+  end
+  if has(r.flags, HELD) then r.flags = r.flags - HELD end
+  if has(r.flags, PARKED) then
+    r.flags = r.flags - PARKED
+    redis.call('ZREM', shard .. ':parked', page.member)
+  end
+end
+
+local function take(shard, host, item, now)
+  local id, bin, record = find_page(shard, host, item[2], item[3])
+  if not record then return 'unknown' end
+  local page = {id = id, bin = bin, head = unpack_head(record), tail = record:sub(HEAD_SIZE + 1),
+    member = host.hid .. ':' .. string.format('%d', id)}
+  local _, etag, path = unpack_tail(record)
+  page.etag, page.path = etag, path
+  local word = judge(shard, page, item, now)
+  if word ~= 'accepted' then return word end
+  release_page(shard, host, page)
+  if item[4] > 0 then page.head.accepted = item[4] % 4294967296 end
+  if item[6] == 'busy' or item[11] > 0 then rest_after_busy(shard, host, item, now) end
+  if item[6] == 'ok' then
+    take_success(shard, host, page, item, now)
+  else
+    take_failure(shard, host, page, item, now)
+  end
+  redis.call('HDEL', shard .. ':late', page.member)
+  index_host(shard, host)
+  return 'accepted'
+end
+
+register('outcomes', function(keys, args)
+  local shard = keys[1]
+  local now, raw, offset, stale = clock(shard .. ':meta', args[1])
+  local reply, hosts = {'taken'}, {}
+  for _, item in ipairs(cmsgpack.unpack(args[2])) do
+    local hid = item[1]
+    if hosts[hid] == nil then hosts[hid] = load_host(shard, hid) or false end
+    reply[#reply + 1] = hosts[hid] and take(shard, hosts[hid], item, now) or 'unknown'
+  end
+  keep_clock(shard .. ':meta', raw, offset, stale)
+  seal(shard)
+  return reply
+end)

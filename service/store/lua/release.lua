@@ -1,0 +1,30 @@
+-- release: gives leased pages of one shard back at once.
+-- Promise: the page waits again as if it had not been leased, the token is void. Safe to repeat.
+-- KEYS: the shard.
+-- ARGV: now_ms or ''; msgpack [[host id, page id, token], ...].
+-- Reply: 'released', then per item 'released', 'stale' or 'unknown'.
+
+register('release', function(keys, args)
+  local shard = keys[1]
+  local reply = {'released'}
+  for _, item in ipairs(cmsgpack.unpack(args[2])) do
+    local hid, wanted_id, token = unpack(item)
+    local host = load_host(shard, hid)
+    local id, bin, record
+    if host then id, bin, record = find_page(shard, host, wanted_id, '') end
+    local word = record and 'stale' or 'unknown'
+    if record then
+      local r = unpack_head(record)
+      if has(r.flags, LEASED) and r.token == token then
+        r.token = 0
+        redis.call('HSET', record_key(shard, hid, bin), id, pack_head(r) .. record:sub(HEAD_SIZE + 1))
+        redis.call('ZREM', shard .. ':timers', 'l:' .. hid .. ':' .. string.format('%d', id))
+        return_page(shard, hid, id, LEASED, false)
+        word = 'released'
+      end
+    end
+    reply[#reply + 1] = word
+  end
+  seal(shard)
+  return reply
+end)

@@ -1,0 +1,37 @@
+-- set_host: an operator's rules for one host.
+-- Promise: from the answer on, no page of the host is leased against the new rules. Safe to repeat.
+-- KEYS: the shard.
+-- ARGV: now_ms or ''; host id; host name; default_rest_ms; msgpack {delay_ms, gap_ms, paused_until}, only
+--       what changes.
+-- Reply: 'set'.
+
+register('set_host', function(keys, args)
+  local shard, hid, default_rest_ms = keys[1], args[2], tonumber(args[4])
+  local now, raw, offset, stale = clock(shard .. ':meta', args[1])
+  local changes = cmsgpack.unpack(args[5])
+  local key = shard .. ':h:' .. hid
+  local host = load_host(shard, hid)
+  if not host then
+    redis.call('HSET', key, 'name', args[3], 'bins', 1, 'pages', 0)
+    redis.call('SADD', shard .. ':hosts', hid)
+    host = {hid = hid, bins = 1, paused_until = 0, gap_ms = 0, busy_until = 0}
+  end
+  local before, paused_before = host_rest_ms(host, default_rest_ms), host.paused_until
+  for field, value in pairs(changes) do
+    redis.call('HSET', key, field, string.format('%.17g', value))
+    host[field] = value
+  end
+  local rest_ms = host_rest_ms(host, default_rest_ms)
+  if paused_before > now and host.paused_until < paused_before then
+    -- How much was left of the rest when the pause began is not known: it rests anew.
+    redis.call('ZREM', shard .. ':resting', hid)
+    before = 0
+  end
+  if rest_ms > before then rest_host(shard, hid, now + rest_ms) end
+  local until_ms = math.max(host.paused_until, host.busy_until)
+  if until_ms > now then rest_host(shard, hid, until_ms) end
+  index_host(shard, host)
+  keep_clock(shard .. ':meta', raw, offset, stale)
+  seal(shard)
+  return {'set'}
+end)

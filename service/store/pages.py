@@ -1,0 +1,96 @@
+"""Pages of one shard: add, remove, signal, take outcomes, extend and release leases.
+
+Each method is one script call; items are tuples in the order the script's header gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from service.clock import Clock
+from service.store.connection import Server
+from service.store.keys import CONTROL, shard_prefixes
+from service.store.wire import pack, unpack
+
+
+@dataclass(frozen=True, slots=True)
+class PageState:
+    """One page at one moment, as the `inspect` script answers it; instants in milliseconds."""
+
+    now_ms: float
+    page_id: int
+    record: bytes
+    anchor_ms: float
+    due_score: float | None
+    lease_expires_ms: float | None
+    held_until_ms: float | None
+    parked_ms: float | None
+    host_rests_until_ms: float | None
+
+
+class Pages:
+    """The page scripts of every shard."""
+
+    def __init__(self, server: Server, clock: Clock, shards: int) -> None:
+        self._server = server
+        self._clock = clock
+        self._prefixes = shard_prefixes(shards)
+
+    async def put(self, shard: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return await self._batch("put_pages", shard, items)
+
+    async def delete(self, shard: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return await self._batch("delete_pages", shard, items)
+
+    async def outcomes(self, shard: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return await self._batch("outcomes", shard, items)
+
+    async def extend(self, shard: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return await self._batch("extend", shard, items)
+
+    async def release(self, shard: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return await self._batch("release", shard, items)
+
+    async def signals(
+        self, shard: int, items: Sequence[tuple[Any, ...]], *, window_s: float, delay_s: float
+    ) -> list[Any]:
+        options = pack([window_s * 1000, delay_s * 1000])
+        return await self._batch("signals", shard, items, options)
+
+    async def next(
+        self,
+        requests: Sequence[tuple[str, int]],
+        *,
+        lease_s: float,
+        lookahead_s: float,
+        rest_s: float,
+        salt: int,
+    ) -> tuple[str, float, list[list[list[Any]]]]:
+        """(word, retry_after_ms, leases per request) over all shards."""
+        options = pack([lease_s * 1000, lookahead_s * 1000, rest_s * 1000, salt])
+        args = (await self._clock.argument(), options, pack(requests))
+        reply = await self._server.call("next", [CONTROL, *self._prefixes], args)
+        return reply[0].decode(), float(reply[2]), unpack(reply[3])
+
+    async def inspect(self, shard: int, host_id: str, page_id: int, path: str) -> PageState | None:
+        args = (await self._clock.argument(), host_id, page_id, path)
+        reply = await self._server.call("inspect", [self._prefixes[shard]], args)
+        if reply[0] == b"unknown":
+            return None
+        later = [float(value) if value else None for value in reply[5:]]
+        return PageState(float(reply[1]), int(reply[2]), reply[3], float(reply[4]), *later)
+
+    async def set_host(
+        self, shard: int, host_id: str, name: str, changes: dict[str, float], *, rest_s: float
+    ) -> None:
+        args = (await self._clock.argument(), host_id, name, rest_s * 1000, pack(changes))
+        await self._server.call("set_host", [self._prefixes[shard]], args)
+
+    async def _batch(
+        self, name: str, shard: int, items: Sequence[tuple[Any, ...]], *options: bytes
+    ) -> list[Any]:
+        args: tuple[str | bytes, ...] = (await self._clock.argument(), *options, pack(items))
+        reply = await self._server.call(name, [self._prefixes[shard]], args)
+        return reply[1:]

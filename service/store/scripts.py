@@ -1,0 +1,31 @@
+"""The Lua files as one function library.
+
+Functions are replicated and persisted with the data, unlike cached scripts, so a failover or restart does
+not lose them. The library's name carries the hash of its source: two releases run side by side.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import blake2b
+from importlib import resources
+
+
+@cache
+def library() -> tuple[str, str]:
+    """(version, source) of the library made of `lua/*.lua`, `common.lua` first."""
+    folder = resources.files("service.store") / "lua"
+    files = sorted(
+        (f for f in folder.iterdir() if f.name.endswith(".lua") and f.name != "common.lua"),
+        key=lambda f: f.name,
+    )
+    common = (folder / "common.lua").read_text()
+    # Each file in a block of its own: a chunk may hold only 200 locals.
+    bodies = "".join(f"do\n{f.read_text()}end\n" for f in files)
+    version = blake2b((common + bodies).encode(), digest_size=4).hexdigest()
+    source = f"#!lua name=freshet_{version}\nlocal VERSION = '{version}'\n{common}\n{bodies}"
+    return version, source
+
+
+def function_name(name: str) -> str:
+    return f"{name}_{library()[0]}"

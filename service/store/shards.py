@@ -1,0 +1,192 @@
+"""Whole shards as workers and operators see them: hosts, bins of records, counts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from service.domain import Host
+from service.store import keys
+from service.store.connection import Server
+from service.store.wire import pack
+
+BINS_AT_ONCE = 32
+BINS_PER_LIST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """The pages of one bin of a host: ids, raw records and anchors in one order."""
+
+    host_id: str
+    number: int
+    host_price: float
+    ids: list[int]
+    records: list[bytes]
+    anchors_ms: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """Counts and times of one shard."""
+
+    pages: int
+    leases: int
+    priced_at: float | None  # until when the prices its pages are ranked by were seen to hold
+    fresh_weight: float
+    weight: float
+
+
+class Shards:
+    """Reads and re-ranks shards."""
+
+    def __init__(self, server: Server, shards: int) -> None:
+        self._server = server
+        self.prefixes = keys.shard_prefixes(shards)
+
+    async def hosts(self, shard: int) -> AsyncIterator[list[str]]:
+        """Ids of the shard's hosts, some at a time."""
+        cursor = b"0"
+        while True:
+            key = keys.hosts(self.prefixes[shard])
+            cursor, members = await self._server.execute("SSCAN", key, cursor, "COUNT", 200)
+            if members:
+                yield [member.decode() for member in members]
+            if int(cursor) == 0:
+                return
+
+    async def bins(self, shard: int) -> AsyncIterator[list[Bin]]:
+        """Every bin of the shard, some at a time; two round trips per group of bins."""
+        async for host_ids in self.hosts(shard):
+            names = await self._bin_names(shard, host_ids)
+            todo = iter(names)
+            while group := list(islice(todo, BINS_AT_ONCE)):
+                yield await self.read_bins(shard, group)
+
+    async def _bin_names(self, shard: int, host_ids: Sequence[str]) -> list[tuple[str, int, float]]:
+        pipeline = self._server.pipeline()
+        for host_id in host_ids:
+            key = keys.host(self.prefixes[shard], host_id)
+            pipeline.execute_command("HMGET", key, "bins", "price")
+        answers = await self._server.run(pipeline)
+        return [
+            (host_id, number, float(price or 0))
+            for host_id, (bins, price) in zip(host_ids, answers, strict=True)
+            for number in range(int(bins or 0))
+        ]
+
+    async def read_bins(self, shard: int, names: Sequence[tuple[str, int, float]]) -> list[Bin]:
+        prefix = self.prefixes[shard]
+        pipeline = self._server.pipeline()
+        for host_id, number, _ in names:
+            pipeline.execute_command("HGETALL", keys.records(prefix, host_id, number))
+            pipeline.execute_command("ZRANGE", keys.anchors(prefix, host_id, number), 0, -1, "WITHSCORES")
+        answers = await self._server.run(pipeline)
+        return [_bin(name, answers[2 * at], answers[2 * at + 1]) for at, name in enumerate(names)]
+
+    async def reprice(self, shard: int, items: Sequence[tuple[Bin, list[tuple[int, int, bytes]]]]) -> int:
+        """Write rankings back, bin by bin; one call each, so that no call is long. Returns how many."""
+        repriced = 0
+        for page_bin, pages in items:
+            args = (page_bin.host_id, page_bin.number, pack(pages))
+            reply = await self._server.call("reprice", [self.prefixes[shard]], args)
+            repriced += int(reply[1])
+        return repriced
+
+    async def finish_sweep(
+        self, shard: int, *, swept_at: float, fresh_weight: float, weight: float, top: bytes
+    ) -> None:
+        """Note when the prices of this shard's sweep were read, and what freshness and values it saw."""
+        seen = ("fresh", repr(fresh_weight), "weight", repr(weight), "top", top)
+        await self._server.execute(
+            "HSET", keys.meta(self.prefixes[shard]), "priced_at", f"{swept_at:.3f}", *seen
+        )
+
+    async def top_values(self) -> list[bytes]:
+        """The largest crawl values each shard's last sweep saw, packed; one round trip."""
+        pipeline = self._server.pipeline()
+        for prefix in self.prefixes:
+            pipeline.execute_command("HGET", keys.meta(prefix), "top")
+        return [top or b"" for top in await self._server.run(pipeline)]
+
+    async def confirm_price(self, shard: int, *, checked_at: float) -> None:
+        """Note that the prices this shard is ranked by still hold."""
+        await self._server.execute("HSET", keys.meta(self.prefixes[shard]), "priced_at", f"{checked_at:.3f}")
+
+    async def status(self) -> list[ShardStatus]:
+        """Counts of every shard; one round trip."""
+        pipeline = self._server.pipeline()
+        for prefix in self.prefixes:
+            fields = ("pages", "leases", "priced_at", "fresh", "weight")
+            pipeline.execute_command("HMGET", keys.meta(prefix), *fields)
+        return [_status(row) for row in await self._server.run(pipeline)]
+
+    async def read_host(self, shard: int, host_id: str, default_delay_s: float) -> Host | None:
+        """Rules and state of a host, or None."""
+        prefix = self.prefixes[shard]
+        pipeline = self._server.pipeline()
+        fields = ("pages", "delay_ms", "gap_ms", "paused_until", "price")
+        pipeline.execute_command("HMGET", keys.host(prefix, host_id), *fields)
+        pipeline.execute_command("ZSCORE", keys.resting(prefix), host_id)
+        (pages, delay, gap, paused, price), rests = await self._server.run(pipeline)
+        if pages is None:
+            return None
+        return Host(
+            pages=int(pages),
+            min_delay_s=default_delay_s if delay is None else float(delay) / 1000,
+            max_crawls_per_second=1000 / float(gap) if gap and float(gap) > 0 else None,
+            paused_until=float(paused) / 1000 if paused and float(paused) > 0 else None,
+            rests_until=float(rests) / 1000 if rests else None,
+            price=float(price) if price else None,
+        )
+
+    async def list_host(self, shard: int, host_id: str, first: int) -> tuple[list[bytes], int | None] | None:
+        """Records of the host's bins from `first` on, and the bin to go on with."""
+        prefix = self.prefixes[shard]
+        bins = await self._server.execute("HGET", keys.host(prefix, host_id), "bins")
+        if bins is None:
+            return None
+        numbers = range(first, min(int(bins), first + BINS_PER_LIST))
+        read = await self.read_bins(shard, [(host_id, number, 0.0) for number in numbers])
+        records = [raw for page_bin in read for raw in page_bin.records]
+        following = first + BINS_PER_LIST
+        return records, following if following < int(bins) else None
+
+    async def memory_bytes(self) -> int:
+        """Memory the server uses."""
+        info = await self._server.execute("INFO", "memory")
+        return int(info["used_memory"])
+
+    async def probe(self) -> None:
+        """Run a script on every shard; StoreUnavailable if one does not answer."""
+        for prefix in self.prefixes:
+            await self._server.call("probe", [prefix], [])
+
+
+def _status(row: list[bytes | None]) -> ShardStatus:
+    pages, leases, priced_at, fresh, weight = row
+    return ShardStatus(
+        pages=int(pages or 0),
+        leases=int(leases or 0),
+        priced_at=float(priced_at) if priced_at else None,
+        fresh_weight=float(fresh or 0),
+        weight=float(weight or 0),
+    )
+
+
+def _bin(name: tuple[str, int, float], stored: Any, scored: Any) -> Bin:
+    host_id, number, host_price = name
+    pairs = stored.items() if isinstance(stored, dict) else zip(stored[::2], stored[1::2], strict=True)
+    records = {int(id_): raw for id_, raw in pairs if raw}
+    anchors = {int(id_): float(score) for id_, score in _scores(scored)}
+    ids = [id_ for id_ in records if id_ in anchors]
+    return Bin(host_id, number, host_price, ids, [records[i] for i in ids], [anchors[i] for i in ids])
+
+
+def _scores(scored: Any) -> list[tuple[bytes, bytes]]:
+    """Pairs of member and score, whichever protocol version shaped the answer."""
+    if scored and isinstance(scored[0], list | tuple):
+        return [(member, score) for member, score in scored]
+    return list(zip(scored[::2], scored[1::2], strict=True))

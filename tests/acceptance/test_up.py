@@ -1,0 +1,135 @@
+"""What a stranger does: start, add a page, get it, report, ask why; and what an operator relies on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import httpx
+
+from tests.acceptance.processes import freshet_up, running
+
+
+def _children(pid: int) -> set[int]:
+    """Every process below this one."""
+    found: set[int] = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except (OSError, IndexError):
+            continue
+        if parent == pid:
+            child = int(folder.name)
+            found |= {child} | _children(child)
+    return found
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+
+
+def _wait_gone(pids: set[int], seconds: float = 20.0) -> set[int]:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and any(map(_alive, pids)):
+        time.sleep(0.05)
+    return {pid for pid in pids if _alive(pid)}
+
+
+def test_the_four_calls_of_the_readme_serve_a_page_and_say_why(tmp_path: Path) -> None:
+    with freshet_up(tmp_path) as (base, _):
+        pages = [
+            {"url": "https://example.com/", "importance": 5},
+            {"url": "https://example.com/news", "change_rate_per_day": 24, "precision": 0.9, "recall": 0.8},
+        ]
+        assert httpx.put(f"{base}/pages", json={"pages": pages}).json()["added"] == 2
+        served = httpx.get(f"{base}/next", params={"wait": 5}).json()["pages"][0]
+        assert served["url"] == "https://example.com/"
+        outcome = {"lease": served["lease"], "status": 200, "changed": True}
+        answer = httpx.post(f"{base}/outcomes", json={"outcomes": [outcome]}).json()
+        assert answer == {"accepted": 1, "duplicates": 0, "rejected": []}
+        signal_ = {"url": "https://example.com/news", "source": "cdn"}
+        assert httpx.post(f"{base}/signals", json={"signals": [signal_]}).json()["accepted"] == 1
+        why = httpx.get(f"{base}/pages", params={"url": "https://example.com/news"}).json()
+        assert why["state"] == "due"
+        assert why["reason"].startswith("never crawled: due at once")
+        assert "freshet_pages 2.0" in httpx.get(f"{base}/metrics").text
+
+
+def test_pages_survive_a_restart_and_stopping_leaves_nothing_running(tmp_path: Path) -> None:
+    with freshet_up(tmp_path) as (base, process):
+        httpx.put(f"{base}/pages", json={"pages": [{"url": "https://kept.example/"}]})
+        family = _children(process.pid)
+        assert len(family) >= 3
+    assert _wait_gone(family | {process.pid}) == set()
+    with freshet_up(tmp_path) as (base, _):
+        assert httpx.get(f"{base}/pages", params={"url": "https://kept.example/"}).status_code == 200
+
+
+def test_a_killed_parent_takes_its_store_along_and_the_next_start_works(tmp_path: Path) -> None:
+    with freshet_up(tmp_path) as (base, process):
+        httpx.put(f"{base}/pages", json={"pages": [{"url": "https://kept.example/"}]})
+        family = _children(process.pid)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert _wait_gone(family) == set()
+    with freshet_up(tmp_path) as (base, _):
+        assert httpx.get(f"{base}/pages", params={"url": "https://kept.example/"}).status_code == 200
+
+
+def test_two_instances_run_side_by_side_and_one_folder_is_never_shared(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    with freshet_up(first) as (base_one, _), freshet_up(second) as (base_two, _):
+        httpx.put(f"{base_one}/pages", json={"pages": [{"url": "https://one.example/"}]})
+        assert httpx.get(f"{base_two}/pages", params={"url": "https://one.example/"}).status_code == 404
+        log = tmp_path / "refused.log"
+        with running(
+            "-m", "service", "up", log=log, FRESHET_DATA_DIR=str(first / "data"), FRESHET_PORT="0"
+        ) as p:
+            assert p.wait(30) == 2
+        assert "in use" in log.read_text()
+
+
+def test_without_a_key_only_loopback_is_served_and_with_one_every_call_needs_it(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    log = tmp_path / "refused.log"
+    with running("-m", "service", "up", log=log, FRESHET_HOST="0.0.0.0", FRESHET_DATA_DIR=data) as process:
+        assert process.wait(60) == 2
+    assert "loopback" in log.read_text()
+    keys = tmp_path / "keys.log"
+    with running("-m", "service", "keys", "create", "--role", "reader", log=keys, FRESHET_DATA_DIR=data) as p:
+        assert p.wait(60) == 0
+    secret = keys.read_text().split()[0]
+    with freshet_up(tmp_path) as (base, _):
+        assert httpx.get(f"{base}/admin/status").status_code == 401
+        header = {"Authorization": f"Bearer {secret}"}
+        assert httpx.get(f"{base}/admin/status", headers=header).status_code == 200
+        assert httpx.get(f"{base}/next", headers=header).status_code == 403
+
+
+def test_a_worker_reprices_pages_while_they_are_served(tmp_path: Path) -> None:
+    with freshet_up(tmp_path, FRESHET_BANDWIDTH="200", FRESHET_MIN_DELAY_S="0") as (base, _):
+        pages = [{"url": f"https://h{i % 5}.example/{i}", "change_rate_per_day": 1e5} for i in range(50)]
+        httpx.put(f"{base}/pages", json={"pages": pages})
+        with httpx.Client(base_url=base) as client:
+            for _ in range(150):
+                for page in client.get("/next", params={"wait": 5}).json()["pages"]:
+                    outcome = {"lease": page["lease"], "changed": False}
+                    client.post("/outcomes", json={"outcomes": [outcome]})
+            deadline = time.monotonic() + 20
+            status = client.get("/admin/status").json()
+            while (
+                None in (status["expected_freshness"], status["repriced_lag_s"])
+                and time.monotonic() < deadline
+            ):
+                time.sleep(0.2)
+                status = client.get("/admin/status").json()
+        assert status["price"] > 0
+        assert 0 < status["expected_freshness"] <= 1
+        assert status["repriced_lag_s"] < 30

@@ -1,0 +1,189 @@
+"""Checks the whole store against itself: no page lost, every index exact, nothing left behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import redis.asyncio as redis_asyncio
+
+from service.store.keys import shard_prefixes
+from service.store.records import CRAWLED, HELD, LEASED, PARKED, read_heads
+
+NEVER_CRAWLED, DORMANT = -4e15, 4e15
+
+
+async def audit(url: str, shards: int) -> dict[str, int]:
+    """Raises AssertionError with every contradiction found; returns how many pages are in which state."""
+    async with redis_asyncio.Redis.from_url(url) as client:
+        stores = [await _read(client, prefix) for prefix in shard_prefixes(shards)]
+    faults: list[str] = []
+    counts = dict.fromkeys(("waiting", "leased", "held", "parked"), 0)
+    for store in stores:
+        faults += _ShardAudit(store, counts).faults()
+    assert not faults, "\n".join(faults)
+    return counts
+
+
+async def _read(client: Any, prefix: str) -> dict[str, Any]:
+    """Everything under a shard's prefix, by the rest of the key's name."""
+    names = [raw async for raw in client.scan_iter(match=f"{prefix}:*", count=10_000)]
+    kinds = client.pipeline(transaction=False)
+    for name in names:
+        kinds.type(name)
+    values = client.pipeline(transaction=False)
+    for name, kind in zip(names, await kinds.execute(), strict=True):
+        if kind == b"hash":
+            values.hgetall(name)
+        elif kind == b"zset":
+            values.zrange(name, 0, -1, withscores=True)
+        elif kind == b"set":
+            values.smembers(name)
+        else:
+            values.exists(name)
+    found = zip(names, await values.execute(), strict=True)
+    return {name.decode()[len(prefix) + 1 :]: _plain(value) for name, value in found}
+
+
+def _plain(value: Any) -> Any:
+    """Sets and sorted sets with text members; hashes as they are."""
+    if isinstance(value, list):
+        return {member.decode(): float(score) for member, score in value}
+    if isinstance(value, set):
+        return {member.decode(errors="backslashreplace") for member in value}
+    return value
+
+
+class _ShardAudit:
+    def __init__(self, store: dict[str, Any], counts: dict[str, int]) -> None:
+        self.store = store
+        self.counts = counts
+        self.meta = {k.decode(): v.decode() for k, v in store.get("meta", {}).items()}
+        self.timers: dict[str, float] = store.get("timers", {})
+        self.resting: dict[str, float] = store.get("resting", {})
+        self.parked: dict[str, float] = store.get("parked", {})
+        self.known = {"meta", "hosts", "awake", "timers", "resting", "parked", "late", "probe"}
+        self.members: set[str] = set()
+        self.leased: set[str] = set()
+        self.awake: dict[str, float] = {}
+
+    def faults(self) -> list[str]:
+        found: list[str] = []
+        for host_id in sorted(self.store.get("hosts", set())):
+            found += self._host(host_id)
+        found += self._indexes()
+        found += self._leftovers()
+        return found
+
+    def _host(self, host_id: str) -> Iterator[str]:
+        fields = {k.decode(): v.decode() for k, v in self.store.get(f"h:{host_id}", {}).items()}
+        self.known |= {f"h:{host_id}", f"b:{host_id}"}
+        if not fields:
+            yield f"host {host_id} has no fields"
+            return
+        bins = int(fields["bins"])
+        pages, earliest = 0, {}
+        for number in range(bins):
+            self.known |= {f"{letter}:{host_id}:{number}" for letter in "rad"}
+            dues = self.store.get(f"d:{host_id}:{number}", {})
+            if dues:
+                earliest[str(number)] = min(dues.values())
+            records = self.store.get(f"r:{host_id}:{number}", {})
+            pages += sum(1 for record in records.values() if record)
+            yield from self._bin(host_id, number, bins, records, dues)
+        if pages != int(fields["pages"]):
+            yield f"host {host_id} counts {fields['pages']} pages, holds {pages}"
+        index = self.store.get(f"b:{host_id}", {})
+        if index != (earliest if bins > 1 else {}):
+            yield f"bins of {host_id} are indexed as {index}, are {earliest}"
+        if earliest and host_id not in self.resting:
+            self.awake[host_id] = min(earliest.values())
+
+    def _bin(
+        self, host_id: str, number: int, bins: int, records: dict[bytes, bytes], dues: dict[str, float]
+    ) -> Iterator[str]:
+        anchors = self.store.get(f"a:{host_id}:{number}", {})
+        pages = {int(id_): record for id_, record in records.items() if record}
+        for id_ in (int(id_) for id_, record in records.items() if not record):
+            if str(id_ + 1).encode() not in self.store.get(f"r:{host_id}:{bin_of(id_ + 1, bins)}", {}):
+                yield f"{host_id}:{id_} is a gap before nothing"
+        for kind, index in (("anchors", anchors), ("due times", dues)):
+            strangers = index.keys() - {str(id_) for id_ in pages}
+            if strangers:
+                yield f"{kind} of {host_id}:{number} without a page: {strangers}"
+        for id_, record in pages.items():
+            if bin_of(id_, bins) != number:
+                yield f"{host_id}:{id_} is in bin {number} of {bins}"
+            if str(id_) not in anchors:
+                yield f"{host_id}:{id_} has no anchor"
+                continue
+            yield from self._page(f"{host_id}:{id_}", record, anchors[str(id_)], dues.get(str(id_)))
+
+    def _page(self, member: str, record: bytes, anchor: float, due: float | None) -> Iterator[str]:
+        self.members.add(member)
+        head = read_heads([record])[0]
+        flags = int(head["flags"])
+        places = {
+            "waiting": (due is not None, not flags & (LEASED | HELD | PARKED)),
+            "leased": (f"l:{member}" in self.timers, bool(flags & LEASED)),
+            "held": (f"p:{member}" in self.timers, bool(flags & HELD)),
+            "parked": (member in self.parked, bool(flags & PARKED)),
+        }
+        for place, (is_there, says_so) in places.items():
+            self.counts[place] += is_there
+            if is_there != says_so:
+                yield f"{member} is {'' if is_there else 'not '}{place}, its flags say {flags}"
+        if sum(is_there for is_there, _ in places.values()) != 1:
+            yield f"{member} is in {[p for p, (is_there, _) in places.items() if is_there]}"
+        if flags & LEASED:
+            self.leased.add(member)
+        if due is not None and abs(due - due_score(head, anchor)) > 1:
+            yield f"{member} is due at {due}, its anchor says {due_score(head, anchor)}"
+
+    def _indexes(self) -> Iterator[str]:
+        awake = self.store.get("awake", {})
+        if awake != self.awake:
+            yield f"awake is {awake}, should be {self.awake}"
+        counted = {"pages": len(self.members), "leases": len(self.leased)}
+        for field, count in counted.items():
+            if int(self.meta.get(field, 0)) != count:
+                yield f"meta counts {self.meta.get(field)} {field}, there are {count}"
+        for field, index in (("best", awake), ("wake", {**self.timers, **self.resting})):
+            noted = float(self.meta[field]) if self.meta.get(field) else None
+            if noted != min(index.values(), default=None):
+                yield f"meta notes {field} {noted}, is {min(index.values(), default=None)}"
+
+    def _leftovers(self) -> Iterator[str]:
+        unknown = {name for name in self.store if name not in self.known}
+        unknown = {name for name in unknown if not name.startswith("seen:")}
+        if unknown:
+            yield f"keys of no host: {sorted(unknown)}"
+        for timer in self.timers:
+            kind, _, member = timer.partition(":")
+            home = self.store.get("hosts", set()) if kind == "h" else self.members
+            if member not in home:
+                yield f"timer {timer} of nobody"
+        for name, members in (("parked", self.parked), ("late", self.store.get("late", {}))):
+            strangers = {m.decode() if isinstance(m, bytes) else m for m in members}
+            strangers -= self.leased if name == "late" else self.members
+            if strangers:
+                yield f"{name} keeps {strangers}"
+
+
+def bin_of(id_: int, bins: int) -> int:
+    """Linear hashing as the scripts do it."""
+    level = 1 << (bins.bit_length() - 1)
+    at = id_ % (level * 2)
+    return at if at < bins else id_ % level
+
+
+def due_score(head: Any, anchor: float) -> float:
+    """The due time a page's record and anchor imply."""
+    if not int(head["flags"]) & CRAWLED:
+        return NEVER_CRAWLED - math.floor(math.log(float(head["model"]["importance"])) * 1e9)
+    interval_s = float(head["ranking"]["interval_s"])
+    if interval_s < 0:
+        ceiling = min(max(float(head["ranking"]["ceiling"]), 1e-300), 1e300)
+        return DORMANT - math.floor(math.log(ceiling) * 1e9)
+    return math.floor(min(anchor + interval_s * 1000, 3e15))

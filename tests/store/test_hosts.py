@@ -1,0 +1,257 @@
+"""Politeness: a host is left alone for its rest, whatever else happens."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from service.address import parse_url
+from tests.store.audit import audit
+from tests.store.conftest import MakeWorld
+from tests.store.world import SHARDS, World, urls_of
+
+DAY_S = 86400.0
+EXACT = 1e-5  # seconds; instants are doubles of some 1.7e9 s
+
+
+async def starts(world: World, seconds: float, step_s: float = 0.05) -> list[float]:
+    """When pages may be fetched, for callers that ask all the time; every one is reported at once."""
+    found = []
+    for _ in range(round(seconds / step_s)):
+        for lease in await world.next():
+            found.append(max(lease.not_before, world.clock.now_at))
+            await world.report(lease)
+        world.advance(step_s)
+    return found
+
+
+def closest(instants: list[float]) -> float:
+    return min(b - a for a, b in pairwise(instants))
+
+
+async def test_two_leases_of_a_host_are_its_rest_apart(make_world: MakeWorld) -> None:
+    world = await make_world(min_delay_s=1.0)
+    await world.put(*urls_of(10))
+    found = await starts(world, 6)
+    assert len(found) == 6
+    assert closest(found) >= 1.0 - EXACT
+
+
+async def test_a_batch_takes_one_page_of_a_resting_host(make_world: MakeWorld) -> None:
+    world = await make_world(min_delay_s=1.0, lookahead_s=1.0)
+    await world.put(*urls_of(10, "one.example"), *urls_of(10, "two.example"))
+    assert sorted(lease.host for lease in await world.next(20)) == ["one.example", "two.example"]
+    assert (await world.why()).reason in ("pace", "politeness")
+
+
+async def test_a_resting_host_is_the_reason_and_names_its_end(make_world: MakeWorld) -> None:
+    world = await make_world(min_delay_s=2.0)
+    await world.put(*urls_of(3))
+    await world.lease()
+    world.advance(0.5)
+    nothing = await world.why()
+    assert nothing.reason == "politeness"
+    assert nothing.retry_after_s == pytest.approx(1.5, abs=0.01)
+
+
+async def test_rest_of_a_page_taken_ahead_starts_at_its_slot(make_world: MakeWorld) -> None:
+    world = await make_world(bandwidth=2, min_delay_s=1.0, lookahead_s=1.0)
+    await world.put("https://a.example/", "https://b.example/", "https://c.example/1")
+    await world.put("https://c.example/2")
+    batch = await world.next(3)
+    last = max(batch, key=lambda lease: lease.not_before)
+    rests_until = (await world.state(last.url)).host_rests_until_ms
+    assert rests_until == pytest.approx((last.not_before + 1) * 1000, abs=2)
+
+
+async def test_an_operators_delay_replaces_the_default(make_world: MakeWorld) -> None:
+    world = await make_world(min_delay_s=5.0)
+    await world.put(*urls_of(10))
+    await world.host("one.example", delay_ms=500)
+    found = await starts(world, 5)
+    assert len(found) >= 8
+    assert closest(found) >= 0.5 - EXACT
+
+
+async def test_a_delay_of_zero_ends_the_rest(make_world: MakeWorld) -> None:
+    world = await make_world(min_delay_s=5.0)
+    await world.host("one.example", delay_ms=0)
+    await world.put(*urls_of(10))
+    assert len(await starts(world, 1)) == 20
+
+
+async def test_a_limit_of_crawls_per_second_spaces_them(make_world: MakeWorld) -> None:
+    world = await make_world(min_delay_s=0.1)
+    await world.put(*urls_of(10))
+    await world.host("one.example", gap_ms=2000)
+    found = await starts(world, 10)
+    assert 4 <= len(found) <= 5
+    assert closest(found) >= 2 - EXACT
+
+
+async def test_a_delay_raised_between_leases_holds_from_the_answer_on(
+    make_world: MakeWorld,
+) -> None:
+    world = await make_world(min_delay_s=1.0)
+    await world.put(*urls_of(10))
+    first = await world.lease()
+    world.advance(0.9)
+    await world.host("one.example", delay_ms=10_000)
+    (second,) = await starts(world, 12)
+    assert second - first.not_before >= 10
+
+
+async def test_no_page_of_a_paused_host_is_leased_until_the_pause_ends(world: World) -> None:
+    await world.put(*urls_of(3))
+    until = world.clock.now_at + 60
+    await world.host("one.example", paused_until=until * 1000)
+    assert (await world.why()).reason == "politeness"
+    world.advance(59.9)
+    assert await world.next() == []
+    world.advance(0.2)
+    assert len(await world.next()) == 1
+
+
+async def test_an_outcome_of_a_paused_host_is_accepted_and_the_pause_stays(world: World) -> None:
+    await world.put(*urls_of(3))
+    lease = await world.lease()
+    await world.host("one.example", paused_until=(world.clock.now_at + 60) * 1000)
+    assert await world.report(lease) == "accepted"
+    world.advance(1)
+    assert await world.next() == []
+
+
+async def test_a_page_added_to_a_paused_host_waits(world: World) -> None:
+    await world.host("one.example", paused_until=(world.clock.now_at + 60) * 1000)
+    await world.put(*urls_of(3))
+    assert (await world.why()).reason == "politeness"
+    await audit(world.settings.redis_url, SHARDS)
+
+
+async def test_a_pause_that_is_lifted_serves_again(world: World) -> None:
+    await world.put(*urls_of(3))
+    await world.host("one.example", paused_until=(world.clock.now_at + DAY_S) * 1000)
+    await world.host("one.example", paused_until=0)
+    assert len(await world.next()) == 1
+
+
+async def test_lifting_a_pause_keeps_the_operators_delay(world: World) -> None:
+    await world.put(*urls_of(3))
+    await world.host("one.example", delay_ms=5000)
+    world.advance(5)
+    first = await world.lease()
+    await world.host("one.example", paused_until=(world.clock.now_at + DAY_S) * 1000)
+    await world.host("one.example", paused_until=0)
+    assert closest([first.not_before, *await starts(world, 6)]) >= 5
+
+
+async def test_lifting_a_pause_keeps_the_default_rest(make_world: MakeWorld) -> None:
+    world = await make_world(min_delay_s=5.0)
+    await world.put(*urls_of(3))
+    first = await world.lease()
+    world.advance(0.1)
+    await world.host("one.example", paused_until=(world.clock.now_at + DAY_S) * 1000)
+    await world.host("one.example", paused_until=0)
+    assert closest([first.not_before, *await starts(world, 6)]) >= 5
+
+
+async def test_a_pause_made_shorter_ends_at_the_new_instant(world: World) -> None:
+    await world.put(*urls_of(3))
+    await world.host("one.example", paused_until=(world.clock.now_at + 3600) * 1000)
+    await world.host("one.example", paused_until=(world.clock.now_at + 60) * 1000)
+    world.advance(61)
+    assert len(await world.next()) == 1
+
+
+async def test_rules_of_a_host_are_read_back(world: World) -> None:
+    until = world.clock.now_at + 60
+    await world.host("one.example", delay_ms=1500, gap_ms=4000, paused_until=until * 1000)
+    host = await world.frontier.read_host(parse_url("https://one.example/"))
+    assert host is not None
+    assert (host.pages, host.min_delay_s, host.max_crawls_per_second) == (0, 1.5, 0.25)
+    assert host.paused_until == pytest.approx(until)
+    assert host.rests_until == pytest.approx(until, abs=0.01)
+
+
+async def test_a_host_nobody_knows_has_no_rules(world: World) -> None:
+    assert await world.frontier.read_host(parse_url("https://one.example/")) is None
+
+
+async def test_setting_the_same_rules_twice_changes_nothing_more(world: World) -> None:
+    await world.put(*urls_of(3))
+    await world.host("one.example", delay_ms=1000)
+    world.advance(1)
+    before = await world.state(urls_of(1)[0])
+    await world.host("one.example", delay_ms=1000)
+    after = await world.state(urls_of(1)[0])
+    assert after.host_rests_until_ms == before.host_rests_until_ms
+
+
+@pytest.mark.parametrize(("retry_after_s", "rest_s"), [(0, 30), (120, 120), (1e9, DAY_S)])
+async def test_a_busy_host_rests(world: World, retry_after_s: float, rest_s: float) -> None:
+    """As long as it asked for, at least the first backoff, at most a day."""
+    await world.put(*urls_of(3))
+    lease = await world.lease()
+    await world.report(lease, "busy", retry_after_s=retry_after_s)
+    rests_until = (await world.state(lease.url)).host_rests_until_ms
+    assert rests_until == pytest.approx((world.clock.now_at + rest_s) * 1000, abs=2)
+    world.advance(rest_s - 0.1)
+    assert await world.next() == []
+    world.advance(0.2)
+    assert len(await world.next()) == 1
+
+
+async def test_a_host_that_stays_busy_rests_longer_each_time_and_one_success_forgives(
+    world: World,
+) -> None:
+    await world.put(*urls_of(3))
+    rests = []
+    for kind in ("busy", "busy", "busy", "ok", "busy"):
+        lease = await world.lease()
+        await world.report(lease, kind)
+        until_ms = (await world.state(lease.url)).host_rests_until_ms
+        rests.append(round(until_ms / 1000 - world.clock.now_at) if until_ms else 0)
+        world.advance(rests[-1] + 1)
+    assert rests == [30, 60, 120, 0, 30]
+
+
+async def test_a_shorter_rest_does_not_cut_a_longer_one(world: World) -> None:
+    await world.put(*urls_of(3))
+    first, second = await world.lease(), None
+    world.advance(0.002)
+    second = await world.lease()
+    await world.report(first, "busy", retry_after_s=600)
+    await world.report(second, "ok", retry_after_s=10)
+    world.advance(599)
+    assert await world.next() == []
+
+
+async def test_retry_after_of_a_success_makes_the_host_rest_too(world: World) -> None:
+    await world.put(*urls_of(3))
+    await world.report(await world.lease(), "ok", retry_after_s=90)
+    world.advance(89)
+    assert await world.next() == []
+
+
+async def test_other_hosts_are_served_while_one_rests(make_world: MakeWorld) -> None:
+    world = await make_world(min_delay_s=1.0)
+    await world.put(*urls_of(2, "one.example"), *urls_of(2, "two.example"))
+    await world.host("one.example", paused_until=(world.clock.now_at + DAY_S) * 1000)
+    found = set()
+    for _ in range(100):
+        for lease in await world.next():
+            found.add(lease.host)
+            await world.report(lease)
+        world.advance(0.1)
+    assert found == {"two.example"}
+
+
+async def test_a_resting_host_is_named_behind_many_leases(world: World) -> None:
+    """The reason is politeness however many leases run out before the rest does."""
+    await world.put(*urls_of(12, "one.example"), "https://two.example/")
+    await world.host("two.example", paused_until=(world.clock.now_at + DAY_S) * 1000)
+    for _ in range(12):
+        await world.lease()
+        world.advance(0.002)
+    assert (await world.why()).reason == "politeness"

@@ -1,0 +1,193 @@
+"""The queue of one process: one call at a time, first come, first served, nobody forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from service.dispatcher import Dispatcher, Leases
+from service.domain import Lease, Nothing
+from service.errors import StoreUnavailable
+
+
+def a_lease(name: str) -> Lease:
+    return Lease(
+        url=name,
+        host="h",
+        lease=name,
+        lease_expires_at=0.0,
+        not_before=0.0,
+        value=1.0,
+        freshness=0.0,
+        effective_elapsed_s=None,
+        signals=0,
+        last_crawled_at=None,
+        etag=None,
+        last_modified=None,
+    )
+
+
+class Store:
+    """Answers calls from a stock of pages, when it is let."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[tuple[str, int]]] = []
+        self.called = asyncio.Condition()
+        self.stock = 0
+        self.retry_after_s = 0.01
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.error: Exception | None = None
+        self.running = 0
+
+    async def serve(self, requests: Sequence[tuple[str, int]]) -> tuple[list[Leases], Nothing]:
+        self.running += 1
+        assert self.running == 1, "one call at a time"
+        async with self.called:
+            self.calls.append(list(requests))
+            self.called.notify_all()
+        await self.gate.wait()
+        self.running -= 1
+        if self.error:
+            raise self.error
+        answers = []
+        for request_id, count in requests:
+            taken = min(count, self.stock)
+            self.stock -= taken
+            answers.append([a_lease(f"{request_id}{at}") for at in range(taken)])
+        return answers, Nothing("pace", self.retry_after_s)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+async def dispatcher(store: Store) -> AsyncIterator[Dispatcher]:
+    dispatcher = Dispatcher(store.serve)
+    yield dispatcher
+    await dispatcher.close()
+    if dispatcher._task is not None:
+        await asyncio.gather(dispatcher._task, return_exceptions=True)
+
+
+async def until(store: Store, calls: int) -> None:
+    async with asyncio.timeout(10), store.called:
+        await store.called.wait_for(lambda: len(store.calls) >= calls)
+
+
+async def test_one_request_is_one_call(dispatcher: Dispatcher, store: Store) -> None:
+    store.stock = 5
+    answer = await dispatcher.next("a", 2, 0)
+    assert [lease.url for lease in answer] == ["a0", "a1"]
+    assert store.calls == [[("a", 2)]]
+
+
+async def test_nothing_to_give_is_answered_at_once_without_a_wait(
+    dispatcher: Dispatcher,
+) -> None:
+    assert await dispatcher.next("a", 1, 0) == Nothing("pace", 0.01)
+
+
+async def test_requests_that_arrive_during_a_call_share_the_next(
+    dispatcher: Dispatcher, store: Store
+) -> None:
+    store.stock = 200
+    store.gate.clear()
+    first = asyncio.create_task(dispatcher.next("first", 1, 0))
+    await until(store, 1)
+    others = [asyncio.create_task(dispatcher.next(f"r{at}-", 1, 0)) for at in range(100)]
+    await asyncio.sleep(0)
+    store.gate.set()
+    await asyncio.gather(first, *others)
+    assert [len(call) for call in store.calls] == [1, 100]
+
+
+async def test_first_come_first_served(dispatcher: Dispatcher, store: Store) -> None:
+    store.stock = 2
+    answers = await asyncio.gather(*(dispatcher.next(str(at), 1, 0) for at in range(4)))
+    assert [isinstance(answer, Nothing) for answer in answers] == [False, False, True, True]
+
+
+async def test_who_waits_goes_before_who_comes_later(dispatcher: Dispatcher, store: Store) -> None:
+    patient = asyncio.create_task(dispatcher.next("patient", 1, 20))
+    await until(store, 1)
+    store.gate.clear()
+    await until(store, 2)
+    store.stock = 1
+    late = asyncio.create_task(dispatcher.next("late", 1, 0))
+    await asyncio.sleep(0)
+    store.gate.set()
+    assert not isinstance(await patient, Nothing)
+    assert isinstance(await late, Nothing)
+
+
+async def test_who_waits_is_served_when_there_is_something(dispatcher: Dispatcher, store: Store) -> None:
+    waiting = asyncio.create_task(dispatcher.next("a", 1, 20))
+    await until(store, 3)
+    store.stock = 1
+    assert len(await waiting) == 1
+
+
+async def test_a_wait_that_is_over_is_answered_with_the_reason(dispatcher: Dispatcher) -> None:
+    answer = await dispatcher.next("a", 1, 0.05)
+    assert isinstance(answer, Nothing)
+    assert answer.reason == "pace"
+
+
+async def test_an_error_reaches_everybody_it_concerns_and_the_next_call_works(
+    dispatcher: Dispatcher, store: Store
+) -> None:
+    store.error = StoreUnavailable()
+    calls = [dispatcher.next(str(at), 1, 20) for at in range(3)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StoreUnavailable] * 3
+    store.error, store.stock = None, 1
+    assert len(await dispatcher.next("a", 1, 0)) == 1
+
+
+async def test_a_caller_that_hung_up_is_not_asked_for(dispatcher: Dispatcher, store: Store) -> None:
+    gone = asyncio.create_task(dispatcher.next("gone", 1, 20))
+    await until(store, 1)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    store.stock = 1
+    assert len(await dispatcher.next("here", 1, 0)) == 1
+    assert store.calls[-1] == [("here", 1)]
+
+
+async def test_closing_answers_those_who_wait(dispatcher: Dispatcher, store: Store) -> None:
+    waiting = asyncio.create_task(dispatcher.next("a", 1, 20))
+    await until(store, 1)
+    await asyncio.sleep(0)
+    await dispatcher.close()
+    assert isinstance(await asyncio.wait_for(waiting, 5), Nothing)
+
+
+async def test_closing_answers_those_whose_call_is_on_its_way(dispatcher: Dispatcher, store: Store) -> None:
+    """Otherwise a request in flight at shutdown hangs for ever."""
+    store.gate.clear()
+    waiting = asyncio.create_task(dispatcher.next("a", 1, 20))
+    await until(store, 1)
+    await dispatcher.close()
+    done, _ = await asyncio.wait([waiting], timeout=0.5)
+    waiting.cancel()
+    assert done
+
+
+async def test_an_idle_queue_makes_no_calls(dispatcher: Dispatcher, store: Store) -> None:
+    store.stock = 1
+    await dispatcher.next("a", 1, 0)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(store.calls) == 1
+
+
+async def test_waiting_asks_at_the_pace_it_is_told(dispatcher: Dispatcher, store: Store) -> None:
+    """Real time is the subject: a far slot is asked for a few times a second, not in a busy loop."""
+    store.retry_after_s = 60
+    await dispatcher.next("a", 1, 0.6)
+    assert len(store.calls) <= 5

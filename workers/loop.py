@@ -1,0 +1,61 @@
+"""A worker process: owns shards, and does for each what is due. Serving goes on without it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+
+from service.clock import ServerClock
+from service.errors import StoreUnavailable
+from service.settings import Settings
+from service.store.connection import Server
+from service.store.control import Control
+from workers.ownership import Ownership
+from workers.reprice import Repricer
+
+log = logging.getLogger("freshet.worker")
+ROUND_S = 1.0  # pause between rounds
+RETRY_S = 2.0  # pause after the store did not answer
+
+
+async def work(settings: Settings) -> None:
+    """Run until told to stop."""
+    server, clock = Server(settings.redis_url, connections=4), ServerClock()
+    ownership = Ownership(server, clock, settings.shards)
+    repricer = Repricer(server, settings, clock)
+    control = Control(server, clock)
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    log.info("worker_started", extra={"worker": ownership.worker_id})
+    while not stop.is_set():
+        pause_s = await _round(ownership, repricer, control, stop)
+        try:
+            await asyncio.wait_for(stop.wait(), pause_s)
+        except TimeoutError:
+            continue
+    await _leave(ownership)
+    await server.close()
+
+
+async def _round(ownership: Ownership, repricer: Repricer, control: Control, stop: asyncio.Event) -> float:
+    """One look at every owned shard; returns how long to pause."""
+    try:
+        for shard in sorted(await ownership.renew()):
+            if stop.is_set() or not await ownership.keep(shard):
+                continue
+            renewed = await repricer.sweep(shard, await control.now())
+            if renewed:
+                log.debug("shard_repriced", extra={"shard": shard, "pages": renewed})
+    except StoreUnavailable as error:
+        log.warning("store_unavailable", extra={"cause": str(error), "action": "check the store"})
+        return RETRY_S
+    return ROUND_S
+
+
+async def _leave(ownership: Ownership) -> None:
+    try:
+        await ownership.leave()
+    except StoreUnavailable:
+        log.info("left_without_store")  # the locks run out by themselves

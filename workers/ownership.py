@@ -1,0 +1,55 @@
+"""Which worker does which shard: renewable locks, shared out evenly among the workers that live."""
+
+from __future__ import annotations
+
+import math
+from secrets import token_hex
+
+from service.clock import Clock
+from service.store.connection import Server
+from service.store.keys import CONTROL, shard_prefixes
+
+OWNED_S = 15.0  # a dead worker's shards are taken over after this long
+
+
+class Ownership:
+    """The shards this worker owns."""
+
+    def __init__(self, server: Server, clock: Clock, shards: int) -> None:
+        self.worker_id = token_hex(8)
+        self.owned: set[int] = set()
+        self._server = server
+        self._clock = clock
+        self._prefixes = shard_prefixes(shards)
+
+    async def renew(self) -> set[int]:
+        """Keep what is owned, take what is free up to a fair share, give up what is over it."""
+        now = await self._clock.argument()
+        reply = await self._server.call("enlist", [CONTROL], (now, self.worker_id, OWNED_S * 1000))
+        fair = math.ceil(len(self._prefixes) / max(1, int(reply[1])))
+        for shard in sorted(self.owned)[fair:]:
+            await self._own(shard, 0.0)
+        for shard in range(len(self._prefixes)):
+            if shard in self.owned or len(self.owned) < fair:
+                await self._own(shard, OWNED_S)
+        return self.owned
+
+    async def keep(self, shard: int) -> bool:
+        """Renew one shard in the middle of long work; False if it was lost meanwhile."""
+        await self._own(shard, OWNED_S)
+        return shard in self.owned
+
+    async def leave(self) -> None:
+        """Give everything up, so that others need not wait."""
+        for shard in sorted(self.owned):
+            await self._own(shard, 0.0)
+        now = await self._clock.argument()
+        await self._server.call("enlist", [CONTROL], (now, self.worker_id, 0))
+
+    async def _own(self, shard: int, duration_s: float) -> None:
+        args = (await self._clock.argument(), self.worker_id, duration_s * 1000)
+        (word,) = await self._server.call("own", [self._prefixes[shard]], args)
+        if word == b"owned":
+            self.owned.add(shard)
+        else:
+            self.owned.discard(shard)
