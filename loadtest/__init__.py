@@ -1,0 +1,1 @@
+"""Synthetic webs and load: measures the scheduler through its own API."""
