@@ -301,8 +301,7 @@ def test_pages_handed_out_per_second_come_from_the_counter(browser: Browser) -> 
         """
     )
     browser.until_text("#flow-title", "^Pages handed out per second$")
-    shown = browser.until_text("#chart-flow output", r"^\d")
-    assert float(shown) == pytest.approx(12, rel=0.1)
+    assert browser.until_text("#chart-flow output", r"^1[123](\.\d+)?$")
 
 
 @needs_browser
@@ -387,6 +386,7 @@ def test_markup_in_any_answer_is_only_text(browser: Browser, service: Service, u
           const page = await response.json();
           if (!("reason" in page)) return new Response(JSON.stringify(page), response);
           for (const name of ["url", "reason", "state"]) page[name] = {url!r};
+          page.outcomes = [{{result: {url!r}}}];
           page.model.sources = {{[{url!r}]: {{signals: 1}}}};
           return new Response(JSON.stringify(page), response);
         }};
