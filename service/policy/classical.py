@@ -13,14 +13,15 @@ BISECTIONS = 60
 HALF = 0.5  # length of the imaginary intervals of LambdaCrawl
 
 
-def moment_matching(
-    elapsed_s: ArrayLike, changed: ArrayLike, *, lowest: float, highest: float
-) -> Floats:
+def moment_matching(elapsed_s: ArrayLike, changed: ArrayLike, *, lowest: float, highest: float) -> Floats:
     """Δ with mean(e^(−Δτ)) = share of unchanged crawls, clipped: "Learning to crawl", eq. (7).
 
     A row per page, a column per crawl; 0 < lowest < highest. Bisection on a logarithmic scale.
     """
-    elapsed, share = np.asarray(elapsed_s, dtype=np.float64), 1.0 - np.mean(changed, axis=1)
+    elapsed, share = (
+        np.asarray(elapsed_s, dtype=np.float64),
+        1.0 - np.mean(np.asarray(changed, dtype=bool), axis=1),
+    )
 
     def excess(rate: Floats) -> Floats:
         return np.asarray(np.mean(np.exp(-rate[:, None] * elapsed), axis=1) - share)
@@ -60,7 +61,7 @@ def smoothed_complete(changes: ArrayLike, watched: ArrayLike, *, half: float = H
 
 
 def naive_quality(signals: ArrayLike, changed: ArrayLike) -> tuple[Floats, Floats]:
-    """(precision, recall) by counting crawls: of those signalled, the changed; of those changed, the signalled.
+    """(precision, recall) by counting crawls: signalled ones that had changed, and the reverse.
 
     Badly biased when crawls are rare, as a change and a signal then meet by chance; for comparison only.
     """

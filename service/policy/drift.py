@@ -40,7 +40,7 @@ def _log_ratios(depth: Floats, changed: NDArray[np.bool_]) -> Floats:
     factor = np.array([STEP, 1.0 / STEP])
     scaled = depth[:, None] * factor
     if_changed = np.log(np.expm1(-scaled) / np.expm1(-depth)[:, None])
-    return np.where(changed[:, None], if_changed, depth[:, None] - scaled)
+    return np.asarray(np.where(changed[:, None], if_changed, depth[:, None] - scaled))
 
 
 def expected_depth(evidence: NDArray[Any], elapsed_s: Floats, heard: Floats) -> Floats:

@@ -113,7 +113,11 @@ def local_value(depth_past_due: ArrayLike, ranking: Ranking, signal_weight: Arra
     left = np.exp(-past)
     bend = _bend(past, ranking, weight)
     gain = (1.0 - left) + bend * (1.0 - left * (1.0 + past))
-    value = ranking.base + ranking.slope * gain
+    # Just after a crawl the value is 0; what the form misses there is taken out, fading towards s0.
+    whole = np.exp(ranking.depth)
+    lost = (1.0 - whole) + (1.0 - whole * (1.0 - ranking.depth)) / ranking.depth
+    missed = ranking.base + ranking.slope * lost
+    value = ranking.base + ranking.slope * gain - (np.minimum(past, 0.0) / ranking.depth) ** 4 * missed
     return np.asarray(np.clip(value, 0.0, ranking.ceiling))
 
 

@@ -18,9 +18,7 @@ NEW = 0.96  # trust in a source not yet checked: where the two chances balance
 BOLD = 2.0  # most, in logarithms, that one crawl can say
 
 
-def check(
-    trust: ArrayLike, other_depth: ArrayLike, signalled_depth: ArrayLike, changed: ArrayLike
-) -> Floats:
+def check(trust: ArrayLike, other_depth: ArrayLike, signalled_depth: ArrayLike, changed: ArrayLike) -> Floats:
     """Trust after one crawl that checked signals of the source.
 
     `signalled_depth` is κn of the source by the page's estimate, `other_depth` the rest of the

@@ -66,6 +66,8 @@ def test_an_empty_variable_is_no_setting() -> None:
         ("min_delay_s", "-1"),
         ("lookahead_s", "61"),
         ("signal_window_s", "0"),
+        ("requests_half_life_s", "59"),
+        ("requests_half_life_s", "31536001"),
         ("api_processes", "0"),
         ("durability", "sometimes"),
     ],
