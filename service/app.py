@@ -12,7 +12,19 @@ from typing import Any
 from fastapi import FastAPI
 
 from service import __version__
-from service.api import admin, dashboard, health, leases, next, outcomes, pages, problems, signals
+from service.api import (
+    admin,
+    dashboard,
+    health,
+    leases,
+    next,
+    outcomes,
+    pages,
+    problems,
+    requests,
+    signals,
+    sources,
+)
 from service.api.auth import Gate
 from service.api.middleware import RequestContext
 from service.api.openapi import components
@@ -60,7 +72,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
         redirect_slashes=False,
     )
     problems.install(app)
-    for module in (next, outcomes, leases, signals, pages, admin, health, dashboard):
+    for module in (next, outcomes, leases, signals, requests, pages, admin, sources, health, dashboard):
         app.include_router(module.router)
     app.add_middleware(RequestContext)
     _describe(app)

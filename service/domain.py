@@ -92,11 +92,23 @@ class Bandwidth:
 
 
 @dataclass(frozen=True, slots=True)
+class Policy:
+    """How pages are ranked beyond their crawl value, and how often that was changed."""
+
+    objective: str = "freshness"
+    policy: str = "ncis"
+    explore: float = 0.02  # share of the crawls that may be spent on learning
+    min_crawls_per_day: float = 0.0  # what every page gets, whatever it is worth
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Price:
     """The crawl value being served, and the lowest worth being ready for."""
 
     served: float
     slack: float
+    lift: float = 1.0  # level of the next pages to be served, as a share of the price
 
     @property
     def due(self) -> float:
@@ -105,8 +117,8 @@ class Price:
 
     @property
     def centre(self) -> float:
-        """Around this, half-way, the pages that stand ready are compared."""
-        return self.served * (1 - self.slack / 2)
+        """Around this the pages that stand ready are compared."""
+        return max(self.due, self.served * self.lift)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +183,14 @@ class NewSignal:
     source: str
     at: float | None
     dedupe: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NewRequests:
+    """How often readers asked for a page since the sender last said."""
+
+    address: Address
+    count: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ import asyncio
 import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from service.address import Address, shard_of
-from service.beliefs import is_whole, merge, model_from, model_rows, pack_models, ranking_rows
 from service.clock import Clock
 from service.dispatcher import Dispatcher, Leases
 from service.domain import (
@@ -22,22 +22,23 @@ from service.domain import (
     LeaseKey,
     NewOutcome,
     NewPage,
+    NewRequests,
     NewSignal,
     Nothing,
-    Price,
 )
-from service.errors import InvalidModel
+from service.policy.estimate import Estimate
+from service.refit import estimate_page
+from service.register import Register
 from service.settings import Settings
 from service.store.connection import Server
 from service.store.control import Control
+from service.store.learned import Learned
+from service.store.observations import Observations
 from service.store.pages import Pages, PageState
-from service.store.records import FIXED, pack_rows, read_record
-from service.store.rows import Row, lease_from, outcome_row, signal_row
+from service.store.records import read_record
+from service.store.rows import Row, lease_from, outcome_row, requests_row, signal_row
 from service.store.shards import Shards
-
-ONLY_ADD, REPLACE = -2, -1
-PRICE_AGE_S = 1.0  # how old a price new pages may be ranked by; the worker renews it anyway
-UPDATE_TRIES = 4
+from service.sums import read_said
 
 
 class Frontier:
@@ -47,9 +48,11 @@ class Frontier:
         self.settings = settings
         self.control = Control(server, clock)
         self.shards = Shards(server, settings.shards)
+        self.observations = Observations(server, settings.shards)
+        self._learned = Learned(server, settings.shards)
         self._pages = Pages(server, clock, settings.shards)
         self._dispatcher = Dispatcher(self._serve)
-        self._price: tuple[float, Price] | None = None
+        self._register = Register(self._pages, self.control, self._by_shard, settings.shards)
         self.prepared = False
 
     async def prepare(self) -> None:
@@ -90,81 +93,25 @@ class Frontier:
         return await self._by_shard([k.host_id for k in leases], items, self._pages.release)
 
     async def record_signals(self, signals: Sequence[NewSignal]) -> list[str]:
-        """A word per signal; one round trip per shard, and one more for source names never seen."""
+        """A word per signal; one round trip per shard, one more for source names never seen, and once a
+        second one for the sources' delays.
+        """
         numbers = await self.control.source_numbers({s.source for s in signals})
-        items = [signal_row(s, numbers[s.source]) for s in signals]
-
-        async def call(shard: int, group: list[Row]) -> list[Any]:
-            window_s, delay_s = self.settings.signal_window_s, self.settings.signal_delay_s
-            return await self._pages.signals(shard, group, window_s=window_s, delay_s=delay_s)
-
+        delays, default_s = await self.control.source_delays(), self.settings.signal_delay_s
+        items = [signal_row(s, numbers[s.source], delays.get(numbers[s.source], default_s)) for s in signals]
+        call = partial(self._pages.signals, window_s=self.settings.signal_window_s)
         return await self._by_shard([s.address.host_id for s in signals], items, call)
 
+    async def record_requests(self, requests: Sequence[NewRequests], batch: bytes) -> list[str]:
+        """A word per item of the batch, which counts once by its hash; one round trip per shard."""
+        items = [requests_row(r) for r in requests]
+        half_life_s = self.settings.requests_half_life_s
+        call = partial(self._pages.requests, half_life_s=half_life_s, batch=batch)
+        return await self._by_shard([r.address.host_id for r in requests], items, call)
+
     async def put_pages(self, pages: Sequence[NewPage]) -> list[str]:
-        """'added', 'updated' or a refusal per page.
-
-        One round trip per shard for new pages and whole models; a second for known pages of which only some
-        fields were given, whose other fields are kept.
-        """
-        price = await self._current_price()
-        words: list[str] = [""] * len(pages)
-        models: list[tuple[float, float, float, float]] = []
-        valid: list[int] = []
-        for at, page in enumerate(pages):
-            try:
-                models.append(model_from(page.belief))
-                valid.append(at)
-            except InvalidModel as error:
-                words[at] = str(error)
-        whole = [is_whole(pages[at].belief) for at in valid]
-        expected = [REPLACE if w else ONLY_ADD for w in whole]
-        replies = await self._put([pages[at] for at in valid], models, expected, price)
-        for at, reply in zip(valid, replies, strict=True):
-            words[at] = await self._merge(pages[at], reply, price) if isinstance(reply, list) else reply
-        return words
-
-    async def _merge(self, page: NewPage, known: list[bytes], price: Price) -> str:
-        """Update some fields of a known page; the version guards what others change meanwhile."""
-        raw: bytes | None = known[1]
-        for _ in range(UPDATE_TRIES):
-            if raw is None:
-                return "unknown"
-            record = read_record(raw)
-            fixed = page.fixed or bool(record.flags & FIXED)
-            merged = NewPage(page.address, page.belief, fixed)
-            model = merge(page.belief, record.model)
-            (word,) = await self._put([merged], [model], [record.version], price)
-            if word != "moved":
-                return str(word)
-            state = await self.inspect(page.address)
-            raw = state.record if state else None
-        return "moved"
-
-    async def _put(
-        self,
-        pages: Sequence[NewPage],
-        models: list[tuple[float, float, float, float]],
-        expected: Sequence[int],
-        price: Price,
-    ) -> list[Any]:
-        if not pages:
-            return []
-        model = pack_models(models)
-        ranking = pack_rows(ranking_rows(model, price))
-        belief = [r + m for r, m in zip(ranking, pack_rows(model_rows(model)), strict=True)]
-        items = [
-            (
-                a.host_id,
-                a.host,
-                a.page_id,
-                a.path,
-                belief[at],
-                FIXED if p.fixed else 0,
-                expected[at],
-            )
-            for at, (p, a) in enumerate((p, p.address) for p in pages)
-        ]
-        return await self._by_shard([p.address.host_id for p in pages], items, self._pages.put)
+        """'added', 'updated' or a refusal per page; see `Register.put`."""
+        return await self._register.put(pages)
 
     async def delete_pages(self, addresses: Sequence[Address]) -> list[str]:
         """'deleted' or 'unknown' per page; one round trip per shard."""
@@ -175,6 +122,15 @@ class Frontier:
         """One page at one moment; one round trip."""
         shard = shard_of(address.host_id, self.settings.shards)
         return await self._pages.inspect(shard, address.host_id, address.page_id, address.path)
+
+    async def estimate(self, address: Address, state: PageState) -> tuple[Estimate, tuple[int, ...]]:
+        """What was learned of a page and how firmly, by source; three round trips."""
+        shard = shard_of(address.host_id, self.settings.shards)
+        evidence, sums = await self._learned.page(shard, address.host_id, state.page_id)
+        said = read_said(await self._learned.said())
+        record = read_record(state.record)
+        open_s = max(0.0, (state.now_ms - record.crawled_at_ms) / 1000) if record.crawled_at_ms else 0.0
+        return estimate_page(evidence, sums, said, open_s=open_s, open_signals=record.sources)
 
     async def set_host(self, address: Address, changes: dict[str, float]) -> None:
         """Rules for one host, obeyed from the answer on; one round trip."""
@@ -205,12 +161,6 @@ class Frontier:
 
     async def close(self) -> None:
         await self._dispatcher.close()
-
-    async def _current_price(self) -> Price:
-        now = asyncio.get_running_loop().time()
-        if self._price is None or now - self._price[0] > PRICE_AGE_S:
-            self._price = (now, await self.control.price())
-        return self._price[1]
 
     async def _by_shard(
         self,

@@ -39,9 +39,13 @@ class Settings:
         0.0, "seconds after a crawl in which signals are taken as late", 0, 86400
     )
     signal_window_s: float = _setting(60.0, "seconds in which signals without id count once", 1, 600)
+    requests_half_life_s: float = _setting(
+        604800.0, "seconds after which a reader's request weighs half", 60, 31_536_000
+    )
     reprice_s: float = _setting(
         30.0, "seconds within which every page is ranked by a current price", 0.1, 3600
     )
+    half_life_crawls: float = _setting(40.0, "crawls after which an observation counts half", 1, 1e6)
     durability: str = _setting("local", "what an acknowledgement promises: memory or local")
 
     def __post_init__(self) -> None:

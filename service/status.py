@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from service import telemetry
+from service.calibration import Calibration
 from service.frontier import Frontier
 
 
@@ -27,11 +28,30 @@ async def gather_status(frontier: Frontier) -> dict[str, Any]:
         "due_price": price.due,
         "expected_freshness": sum(s.fresh_weight for s in shards) / weight if weight else None,
         "repriced_lag_s": _lag(priced, now_at),
+        "calibration_error": await _calibration_error(frontier),
+        "observations": await frontier.observations.backlog(),
+        "signal_precision": await _precision(frontier),
         "bytes_per_page": memory / pages if pages else None,
         "shards": [
             {"pages": s.pages, "leases": s.leases, "repriced_lag_s": _lag([s.priced_at], now_at)}
             for s in shards
         ],
+    }
+
+
+async def _calibration_error(frontier: Frontier) -> float | None:
+    total = Calibration.read(b"")
+    for raw in await frontier.observations.calibration():
+        total.merge(Calibration.read(raw))
+    return total.error
+
+
+async def _precision(frontier: Frontier) -> dict[str, float]:
+    """The learned precision of each source."""
+    names = await frontier.control.source_names()
+    figures = await frontier.shards.source_figures()
+    return {
+        names.get(number, "other"): row[1] / row[0] for number, row in figures.items() if row and row[0] > 0
     }
 
 
@@ -50,6 +70,10 @@ def set_gauges(status: dict[str, Any]) -> None:
     telemetry.PRICE.set(status["price"])
     telemetry.EXPECTED_FRESHNESS.set(_or(status["expected_freshness"], unknown))
     telemetry.REPRICED_LAG.set(_or(status["repriced_lag_s"], unknown))
+    telemetry.CALIBRATION_ERROR.set(_or(status["calibration_error"], unknown))
+    telemetry.BACKLOG.set(status["observations"])
+    for source, precision in status["signal_precision"].items():
+        telemetry.SIGNAL_PRECISION.labels(telemetry.source_label(source)).set(precision)
     telemetry.BYTES_PER_PAGE.set(_or(status["bytes_per_page"], unknown))
 
 

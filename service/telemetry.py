@@ -22,6 +22,15 @@ REPRICED_LAG = Gauge(
     "Age of the oldest price a page is ranked by.",
     registry=REGISTRY,
 )
+CALIBRATION_ERROR = Gauge(
+    "freshet_calibration_error",
+    "Mean gap between predicted and observed chances of a change.",
+    registry=REGISTRY,
+)
+SIGNAL_PRECISION = Gauge(
+    "freshet_signal_precision", "Share of a source's signals that are true.", ["source"], registry=REGISTRY
+)
+BACKLOG = Gauge("freshet_observations", "Observations not yet learned from.", registry=REGISTRY)
 WORKER_RUN = Gauge(
     "freshet_worker_last_run_timestamp_seconds",
     "When a worker last finished a pass over a shard.",

@@ -11,6 +11,7 @@ from service.errors import StoreUnavailable
 from service.settings import Settings
 from service.store.connection import Server
 from service.store.control import Control
+from workers.learn import Learner
 from workers.ownership import Ownership
 from workers.reprice import Repricer
 
@@ -23,14 +24,14 @@ async def work(settings: Settings) -> None:
     """Run until told to stop."""
     server, clock = Server(settings.redis_url, connections=4), ServerClock()
     ownership = Ownership(server, clock, settings.shards)
-    repricer = Repricer(server, settings, clock)
+    repricer, learner = Repricer(server, settings, clock), Learner(server, settings, clock)
     control = Control(server, clock)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     log.info("worker_started", extra={"worker": ownership.worker_id})
     while not stop.is_set():
-        pause_s = await _round(ownership, repricer, control, stop)
+        pause_s = await _round(ownership, repricer, learner, control, stop)
         try:
             await asyncio.wait_for(stop.wait(), pause_s)
         except TimeoutError:
@@ -39,15 +40,19 @@ async def work(settings: Settings) -> None:
     await server.close()
 
 
-async def _round(ownership: Ownership, repricer: Repricer, control: Control, stop: asyncio.Event) -> float:
+async def _round(
+    ownership: Ownership, repricer: Repricer, learner: Learner, control: Control, stop: asyncio.Event
+) -> float:
     """One look at every owned shard; returns how long to pause."""
     try:
         for shard in sorted(await ownership.renew()):
             if stop.is_set() or not await ownership.keep(shard):
                 continue
-            renewed = await repricer.sweep(shard, await control.now())
-            if renewed:
-                log.debug("shard_repriced", extra={"shard": shard, "pages": renewed})
+            now_at = await control.now()
+            learned = await learner.learn(shard, now_at)
+            renewed = await repricer.sweep(shard, now_at)
+            if learned or renewed:
+                log.debug("shard_done", extra={"shard": shard, "learned": learned, "repriced": renewed})
     except StoreUnavailable as error:
         log.warning("store_unavailable", extra={"cause": str(error), "action": "check the store"})
         return RETRY_S

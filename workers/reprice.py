@@ -25,8 +25,10 @@ from service.store.connection import Server
 from service.store.control import Control
 from service.store.records import CRAWLED, HELD, LEASED, PARKED, model_of, pack_rows, read_heads
 from service.store.shards import Bin, Shards
+from workers.explore import KEPT, Unseen, choose
 
 READY = 48  # pages that should stand above the due price: the candidates a script compares
+BEST = 4  # of these, the one whose value is taken for what will be served next
 AIM_WEIGHT = 0.05  # of one sweep in the slack
 MOST_SLACK = 0.95
 MOVED = 0.02  # a price this far from the one swept with (relative) calls for a sweep
@@ -41,6 +43,7 @@ class Repricer:
         self._control = Control(server, clock)
         self._settings = settings
         self._swept: dict[int, tuple[float, float]] = {}  # shard: when, price
+        self._credit: dict[int, float] = {}  # shard: crawls saved up for exploration
 
     async def sweep_all(self, now_at: float) -> int:
         """Sweep every shard that needs it; returns how many pages were renewed."""
@@ -64,23 +67,40 @@ class Repricer:
             shard, swept_at=now_at, fresh_weight=seen.fresh, weight=seen.weight, top=seen.top.tobytes()
         )
         await self._aim(price)
+        await self._explore(shard, seen.unseen, now_at)
         self._swept[shard] = (now_at, price.due)
         telemetry.WORKER_RUN.labels("reprice").set(time.time())
         return seen.renewed
+
+    async def _explore(self, shard: int, unseen: Unseen, now_at: float) -> None:
+        """Spend the shard's share of the exploration budget that has accrued since its last sweep."""
+        policy, bandwidth = await self._control.policy(), await self._control.bandwidth()
+        status = await self._shards.status()
+        share = status[shard].pages / max(1, sum(s.pages for s in status))
+        elapsed_s = now_at - self._swept[shard][0] if shard in self._swept else 0.0
+        slots = bandwidth.crawls_per_second * elapsed_s * share
+        credit = self._credit.get(shard, 0.0) + policy.explore * slots
+        pages, left = choose(unseen, policy, credit, slots)
+        self._credit[shard] = min(left, KEPT)
+        if pages:
+            await self._shards.promote(shard, pages)
 
     async def _aim(self, price: Price) -> None:
         """Move the slack so that about `READY` pages over all shards stand above the due price.
 
         Fewer, and the best page may still be waiting for its due time when the values served dip; more,
-        and it may not be among the candidates a script looks at.
+        and it may not be among the candidates a script looks at. The lift follows the best of them: the
+        mean of what is served lies above it where signals make values jump.
         """
         tops = [np.frombuffer(raw, dtype=np.float32) for raw in await self._shards.top_values()]
         values = np.sort(np.concatenate(tops))[::-1]
-        if price.served > 0 and len(values):
-            level = float(values[min(READY, len(values)) - 1])
-            aimed = 1 - level / price.served if len(values) >= READY else MOST_SLACK
-            slack = price.slack + AIM_WEIGHT * (aimed - price.slack)
-            await self._control.set_slack(min(MOST_SLACK, max(0.0, slack)))
+        if price.served <= 0 or not len(values):
+            return
+        ready = float(values[READY - 1]) if len(values) >= READY else 0.0
+        best = float(values[min(BEST, len(values)) - 1])
+        slack = price.slack + AIM_WEIGHT * (1 - ready / price.served - price.slack)
+        lift = price.lift + AIM_WEIGHT * (best / price.served - price.lift)
+        await self._control.aim(slack=min(MOST_SLACK, max(0.0, slack)), lift=min(1.0, lift))
 
     def _is_due(self, shard: int, price: Price, now_at: float) -> bool:
         if shard not in self._swept:
@@ -98,6 +118,7 @@ class _Seen:
     renewed: int = 0
     fresh: float = 0.0  # importance of the copies expected fresh
     weight: float = 0.0  # importance of all pages
+    unseen: Unseen = field(default_factory=Unseen)
     top: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, dtype=np.float32))
 
 
@@ -106,6 +127,7 @@ def _rerank(bins: list[Bin], price: Price, now_at: float, seen: _Seen) -> list[R
     heads = read_heads([raw for page_bin in bins for raw in page_bin.records])
     model = model_of(heads)
     anchors_ms = np.concatenate([page_bin.anchors_ms for page_bin in bins])
+    seen.unseen.look(bins, heads, now_at)
     _look(heads, model, np.maximum(0.0, now_at - anchors_ms / 1000), seen)
     rows = pack_rows(ranking_rows(model, price, _due_prices(bins, price)))
     items: list[Reranked] = []

@@ -1,4 +1,4 @@
-"""What operators turn and read: bandwidth, hosts, status."""
+"""What operators turn and read: bandwidth, hosts, policy, status."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from service.api.body import decode, is_number, json_answer
 from service.api.deps import frontier_of
 from service.api.instants import InvalidInstant, parse_instant, render_instant
 from service.api.openapi import documented
+from service.api.operator_schemas import BandwidthBody, HostAnswer, HostInput, PolicyAnswer, PolicyInput
 from service.api.problems import Problem, invalid
-from service.api.schemas import BandwidthBody, HostAnswer, HostInput
-from service.domain import Bandwidth
+from service.domain import Bandwidth, Policy
 from service.errors import InvalidUrl
 from service.status import gather_status
 
 router = APIRouter(prefix="/admin", tags=["operators"])
+AVAILABLE = {"objective": "freshness", "policy": "ncis"}
 
 
 @router.get(
@@ -67,6 +68,37 @@ async def put_host(request: Request, host: str) -> Response:
 
 
 @router.get(
+    "/policy",
+    summary="What is aimed at, and how",
+    dependencies=[allow("reader")],
+    **documented(answer=PolicyAnswer),
+)
+async def get_policy(request: Request) -> Response:
+    """The `ETag` is the version; send it back as `If-Match` to prevent lost updates."""
+    return _policy(await frontier_of(request).control.policy())
+
+
+@router.put(
+    "/policy",
+    summary="Choose how pages are ranked",
+    dependencies=[allow()],
+    **documented(PolicyInput, PolicyAnswer),
+)
+async def put_policy(request: Request) -> Response:
+    """What is left out stays. 412 if `If-Match` is not the current version."""
+    body = await decode(request, PolicyInput)
+    for name, available in AVAILABLE.items():
+        if getattr(body, name) not in (msgspec.UNSET, available):
+            raise invalid(["body", name], f"available: {available}")
+    chosen = await frontier_of(request).control.set_policy(
+        explore=None if body.explore is msgspec.UNSET else body.explore,
+        min_crawls_per_day=None if body.min_crawls_per_day is msgspec.UNSET else body.min_crawls_per_day,
+        expected=_expected(request.headers.get("if-match")),
+    )
+    return _policy(chosen)
+
+
+@router.get(
     "/status", summary="Everything the dashboard shows", dependencies=[allow("reader")], **documented()
 )
 async def status(request: Request) -> Response:
@@ -80,12 +112,17 @@ def _bandwidth(bandwidth: Bandwidth) -> Response:
     return json_answer(body, headers={"ETag": f'"{bandwidth.version}"'})
 
 
+def _policy(chosen: Policy) -> Response:
+    body = PolicyAnswer(chosen.objective, chosen.policy, chosen.explore, chosen.min_crawls_per_day)
+    return json_answer(body, headers={"ETag": f'"{chosen.version}"'})
+
+
 def _expected(if_match: str | None) -> int | None:
     if if_match is None or if_match.strip() == "*":
         return None
     text = if_match.strip().strip('"')
     if not is_number(text) or len(text) > 15:
-        raise Problem(412, "If-Match names no version of the bandwidth")
+        raise Problem(412, "If-Match names no version")
     return int(text)
 
 

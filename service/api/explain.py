@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from service.address import Address, url_of
 from service.api.instants import render_instant
 from service.api.schemas import ModelOut, PageAnswer, PageRow
 from service.domain import Price
 from service.policy.crawl_value import ceiling, crawl_value
+from service.policy.estimate import Estimate
 from service.store.pages import PageState
 from service.store.records import (
     CRAWLED,
@@ -26,7 +28,16 @@ DAY_S = 86400.0
 LAST_INSTANT_MS = 253_402_300_799_000.0  # the year 9999, where RFC 3339 ends
 
 
-def explain(address: Address, state: PageState, price: Price, sources: dict[int, str]) -> PageAnswer:
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What was learned of a page, a column per source, and the sources' names."""
+
+    estimate: Estimate
+    sources: tuple[int, ...]
+    names: dict[int, str]
+
+
+def explain(address: Address, state: PageState, price: Price, learnt: Learnt) -> PageAnswer:
     """Everything known of one page; the value is exact, not the scripts' local form."""
     record = read_record(state.record)
     crawled = bool(record.flags & CRAWLED)
@@ -39,7 +50,7 @@ def explain(address: Address, state: PageState, price: Price, sources: dict[int,
         host=address.host,
         state=_state(record, state),
         importance=float(record.model.importance[0]),
-        model=_model(record, sources),
+        model=_model(record, learnt),
         last_crawled_at=render_instant(record.crawled_at_ms / 1000) if crawled else None,
         effective_elapsed_s=elapsed_s if crawled else None,
         signals=record.signals,
@@ -64,20 +75,33 @@ def list_row(host: str, raw: bytes) -> PageRow:
     )
 
 
-def _model(record: Record, sources: dict[int, str]) -> ModelOut:
-    model = record.model
-    counts = {sources.get(number, "other"): {"signals": n} for number, n in record.sources.items()}
+def _model(record: Record, learnt: Learnt) -> ModelOut:
+    model, fixed = record.model, bool(record.flags & FIXED)
+    rate = float(model.change_rate[0]) * DAY_S
+    found = learnt.estimate
     return ModelOut(
-        change_rate_per_day=float(model.change_rate[0]) * DAY_S,
+        change_rate_per_day=rate,
         silent_rate_per_day=float(model.silent_rate[0]) * DAY_S,
         signal_rate_per_day=float(model.signal_rate[0]) * DAY_S,
         precision=float(model.precision[0]),
         recall=float(model.recall[0]),
-        fixed=bool(record.flags & FIXED),
-        change_rate_low=None,
-        change_rate_high=None,
-        sources=counts,
+        fixed=fixed,
+        change_rate_low=rate if fixed else float(found.change_rate_low[0]) * DAY_S,
+        change_rate_high=rate if fixed else float(found.change_rate_high[0]) * DAY_S,
+        sources=_sources(record, learnt),
     )
+
+
+def _sources(record: Record, learnt: Learnt) -> dict[str, dict[str, float]]:
+    """Per source: signals since the last crawl, and what was learned of it at this page."""
+    found: dict[str, dict[str, float]] = {}
+    for number, count in record.sources.items():
+        found[learnt.names.get(number, "other")] = {"signals": count}
+    for column, number in enumerate(learnt.sources):
+        entry = found.setdefault(learnt.names.get(number, "other"), {"signals": 0})
+        entry["precision"] = -math.expm1(-float(learnt.estimate.signal_weight[0, column]))
+        entry["signal_rate_per_day"] = float(learnt.estimate.signal_rate[0, column]) * DAY_S
+    return found
 
 
 def _flag_state(record: Record) -> str | None:

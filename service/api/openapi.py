@@ -7,14 +7,21 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from service.api.schemas import (
+from service.api.operator_schemas import (
     BandwidthBody,
+    HostAnswer,
+    HostInput,
+    PolicyAnswer,
+    PolicyInput,
+    SourceInput,
+    SourceOut,
+    SourcesAnswer,
+)
+from service.api.schemas import (
     DeleteAnswer,
     DeletePages,
     ExtendAnswer,
     ExtendLeases,
-    HostAnswer,
-    HostInput,
     NextAnswer,
     Outcomes,
     OutcomesAnswer,
@@ -25,6 +32,8 @@ from service.api.schemas import (
     PutPages,
     ReleaseAnswer,
     ReleaseLeases,
+    Requests,
+    RequestsAnswer,
     Signals,
     SignalsAnswer,
 )
@@ -33,21 +42,28 @@ BODIES = (
     PutPages,
     DeletePages,
     Signals,
+    Requests,
     Outcomes,
     ExtendLeases,
     ReleaseLeases,
     BandwidthBody,
     HostInput,
+    PolicyInput,
+    SourceInput,
 )
 ANSWERS = (
     PutAnswer,
     DeleteAnswer,
     SignalsAnswer,
+    RequestsAnswer,
     OutcomesAnswer,
     NextAnswer,
     ExtendAnswer,
     ReleaseAnswer,
     HostAnswer,
+    PolicyAnswer,
+    SourceOut,
+    SourcesAnswer,
     PageAnswer,
     PageList,
     ProblemOut,

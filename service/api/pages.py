@@ -11,7 +11,7 @@ from service.address import Address, parse_host, parse_url
 from service.api.auth import allow
 from service.api.body import MAX_PAGES, decode_batch, is_number, json_answer
 from service.api.deps import frontier_of
-from service.api.explain import explain, list_row
+from service.api.explain import Learnt, explain, list_row
 from service.api.openapi import documented
 from service.api.problems import Problem, invalid
 from service.api.schemas import (
@@ -92,7 +92,8 @@ async def _explain(request: Request, address: Address) -> Response:
         raise Problem(404, "no such page is registered")
     price = await frontier.control.price()
     names = await frontier.control.source_names()
-    return json_answer(explain(address, state, price, names))
+    estimate, sources = await frontier.estimate(address, state)
+    return json_answer(explain(address, state, price, Learnt(estimate, sources, names)))
 
 
 async def _list(request: Request, host: str, cursor: str) -> Response:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct
 
 from service.api.body import Rejected
@@ -16,7 +15,6 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Rate = Annotated[float, Meta(ge=0, le=1e9)]
 Importance = Annotated[float, Meta(gt=0, le=1e12, description="any positive weight")]
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[A-Za-z0-9._:-]+$")]
-HostRate = Annotated[float, Meta(gt=0, le=1e6)]
 Short = Annotated[str, Meta(max_length=256)]
 
 
@@ -69,6 +67,27 @@ class SignalsAnswer(Struct):
     accepted: int
     duplicates: int
     unknown: int
+    rejected: list[Rejected]
+
+
+class RequestsInput(Struct, forbid_unknown_fields=True):
+    """How often readers asked for a page since the last batch."""
+
+    url: Url
+    count: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 1
+
+
+class Requests(Struct):
+    """What readers asked for; with an `id` the batch counts once by it, else by its content."""
+
+    requests: list[RequestsInput]
+    id: Short | None = None
+
+
+class RequestsAnswer(Struct):
+    accepted: int
+    unknown: int
+    duplicate: bool
     rejected: list[Rejected]
 
 
@@ -135,28 +154,6 @@ class ExtendAnswer(Struct):
 class ReleaseAnswer(Struct):
     released: int
     rejected: list[Rejected]
-
-
-class BandwidthBody(Struct, forbid_unknown_fields=True):
-    crawls_per_second: Annotated[float, Meta(ge=0, le=1e6, description="0 pauses")]
-
-
-class HostInput(Struct, forbid_unknown_fields=True):
-    """Rules for one host; what is left out stays as it is."""
-
-    min_delay_s: Annotated[float, Meta(ge=0, le=86400)] | msgspec.UnsetType = msgspec.UNSET
-    max_crawls_per_second: HostRate | msgspec.UnsetType | None = msgspec.UNSET
-    paused_until: Instant | msgspec.UnsetType | None = msgspec.UNSET
-
-
-class HostAnswer(Struct):
-    host: str
-    pages: int
-    min_delay_s: float
-    max_crawls_per_second: float | None
-    paused_until: str | None
-    rests_until: str | None
-    price: float | None
 
 
 class ModelOut(Struct):

@@ -1,14 +1,19 @@
-"""State that concerns all shards: bandwidth, price, source numbers."""
+"""State that concerns all shards: bandwidth, price, policy, source numbers and delays."""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 from service.clock import Clock
-from service.domain import Bandwidth, Price
+from service.domain import Bandwidth, Policy, Price
 from service.errors import InvalidSetting, VersionMoved
 from service.store.connection import Server
 from service.store.keys import CONTROL
 
 DEFAULT_SLACK = 0.1  # before any worker has aimed it
+DELAYS = f"{CONTROL}:delays"
+DELAYS_AGE_S = 1.0  # how soon a new delay of a source is obeyed
 
 
 class Control:
@@ -18,6 +23,7 @@ class Control:
         self._server = server
         self._clock = clock
         self._sources: dict[str, int] = {}
+        self._delays: tuple[float, dict[int, float]] | None = None
 
     async def claim_shards(self, shards: int) -> None:
         """Fix the number of shards at the first start; InvalidSetting if it differs later."""
@@ -46,16 +52,44 @@ class Control:
         return Bandwidth(float(rate), int(version))
 
     async def price(self) -> Price:
-        served, slack = await self._server.execute("HMGET", CONTROL, "price", "slack")
-        return Price(float(served or 0), DEFAULT_SLACK if slack is None else float(slack))
+        served, slack, lift = await self._server.execute("HMGET", CONTROL, "price", "slack", "lift")
+        return Price(
+            served=float(served or 0),
+            slack=DEFAULT_SLACK if slack is None else float(slack),
+            lift=1.0 if lift is None else float(lift),
+        )
+
+    async def policy(self) -> Policy:
+        """What the operator chose of the policy; one round trip."""
+        return _policy(*await self._server.execute("HMGET", CONTROL, "explore", "floor", "policy_version"))
+
+    async def set_policy(
+        self,
+        *,
+        explore: float | None = None,
+        min_crawls_per_day: float | None = None,
+        expected: int | None = None,
+    ) -> Policy:
+        """Change what is given; VersionMoved if `expected` is no longer the version. One round trip."""
+        args: list[str | int] = ["" if expected is None else expected]
+        for field, value in (("explore", explore), ("floor", min_crawls_per_day)):
+            if value is not None:
+                args += [field, repr(float(value))]
+        word, *stored = await self._server.call("set_policy", [CONTROL], args)
+        if word == b"moved":
+            raise VersionMoved(f"the version is now {int(stored[2])}")
+        return _policy(*stored)
 
     async def granted(self) -> int:
         """Pages handed out since the store was made."""
         return int(await self._server.execute("HGET", CONTROL, "granted") or 0)
 
-    async def set_slack(self, slack: float) -> None:
-        """How far below the price pages are made ready; workers aim it, the next sweeps obey."""
-        await self._server.execute("HSET", CONTROL, "slack", f"{slack:.6f}")
+    async def aim(self, *, slack: float, lift: float) -> None:
+        """How far below the price pages are made ready, and around what they are compared.
+
+        Workers aim it, the next sweeps obey.
+        """
+        await self._server.execute("HSET", CONTROL, "slack", f"{slack:.6f}", "lift", f"{lift:.6f}")
 
     async def now(self) -> float:
         """The scheduler's clock, epoch seconds."""
@@ -75,3 +109,34 @@ class Control:
         stored = await self._server.execute("HGETALL", f"{CONTROL}:sources")
         pairs = stored.items() if isinstance(stored, dict) else zip(stored[::2], stored[1::2], strict=True)
         return {int(number): name.decode() for name, number in pairs}
+
+    async def source_delays(self) -> dict[int, float]:
+        """Seconds after a crawl in which a source's signals are late, where it has a delay of its own.
+
+        Asks the store once a second at most.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._delays is None or now - self._delays[0] > DELAYS_AGE_S:
+            stored = await self._server.execute("HGETALL", DELAYS)
+            pairs = (
+                stored.items() if isinstance(stored, dict) else zip(stored[::2], stored[1::2], strict=True)
+            )
+            self._delays = (now, {int(number): float(delay_ms) / 1000 for number, delay_ms in pairs})
+        return self._delays[1]
+
+    async def set_source_delay(self, number: int, delay_s: float | None) -> None:
+        """Give a source a delay of its own, or with None take it back."""
+        if delay_s is None:
+            await self._server.execute("HDEL", DELAYS, number)
+        else:
+            await self._server.execute("HSET", DELAYS, number, f"{delay_s * 1000:.3f}")
+        self._delays = None
+
+
+def _policy(explore: bytes | None, floor: bytes | None, version: bytes | None) -> Policy:
+    chosen = Policy(version=int(version or 0))
+    return replace(
+        chosen,
+        explore=float(explore) if explore else chosen.explore,
+        min_crawls_per_day=float(floor) if floor else chosen.min_crawls_per_day,
+    )

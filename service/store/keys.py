@@ -49,6 +49,37 @@ def anchors(prefix: str, host_id: str, bin_number: int) -> str:
     return f"{prefix}:a:{host_id}:{bin_number}"
 
 
+def evidence(prefix: str, host_id: str, bin_number: int) -> str:
+    return f"{prefix}:e:{host_id}:{bin_number}"
+
+
+def requests(prefix: str, host_id: str, bin_number: int) -> str:
+    return f"{prefix}:q:{host_id}:{bin_number}"
+
+
+def counted(prefix: str) -> str:
+    return f"{prefix}:counted"
+
+
+def sources(prefix: str) -> str:
+    return f"{prefix}:sources"
+
+
+def observed(prefix: str) -> str:
+    return f"{prefix}:observed"
+
+
+def dirty(prefix: str) -> str:
+    return f"{prefix}:dirty"
+
+
+def bin_of(page_id: int, bins: int) -> int:
+    """The bin of a page among its host's, as `bin_of` in `lua/common.lua` has it."""
+    level = 1 << (bins.bit_length() - 1)
+    number = page_id % (level * 2)
+    return number if number < bins else page_id % level
+
+
 def dues(prefix: str, host_id: str, bin_number: int) -> str:
     return f"{prefix}:d:{host_id}:{bin_number}"
 

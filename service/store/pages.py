@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.clock import Clock
-from service.store.connection import Server
+from service.store.connection import Argument, Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.wire import pack, unpack
 
@@ -53,11 +53,13 @@ class Pages:
     async def release(self, shard: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
         return await self._batch("release", shard, items)
 
-    async def signals(
-        self, shard: int, items: Sequence[tuple[Any, ...]], *, window_s: float, delay_s: float
+    async def signals(self, shard: int, items: Sequence[tuple[Any, ...]], *, window_s: float) -> list[Any]:
+        return await self._batch("signals", shard, items, window_s * 1000)
+
+    async def requests(
+        self, shard: int, items: Sequence[tuple[Any, ...]], *, half_life_s: float, batch: bytes
     ) -> list[Any]:
-        options = pack([window_s * 1000, delay_s * 1000])
-        return await self._batch("signals", shard, items, options)
+        return await self._batch("requests", shard, items, half_life_s * 1000, batch)
 
     async def next(
         self,
@@ -89,8 +91,8 @@ class Pages:
         await self._server.call("set_host", [self._prefixes[shard]], args)
 
     async def _batch(
-        self, name: str, shard: int, items: Sequence[tuple[Any, ...]], *options: bytes
+        self, name: str, shard: int, items: Sequence[tuple[Any, ...]], *options: Argument
     ) -> list[Any]:
-        args: tuple[str | bytes, ...] = (await self._clock.argument(), *options, pack(items))
+        args: tuple[Argument, ...] = (await self._clock.argument(), *options, pack(items))
         reply = await self._server.call(name, [self._prefixes[shard]], args)
         return reply[1:]

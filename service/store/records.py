@@ -1,10 +1,12 @@
-"""A page's record as the scripts pack it: see HEAD in `lua/common.lua`.
+"""A page's record and its readers' requests as the scripts pack them: see `lua/common.lua`.
 
 Workers read a bin's records as one numpy array; the API reads one page's.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +53,7 @@ HEAD = np.dtype(
         ("modified", "<u4"),
     ]
 )
-LEASED, PARKED, HELD, FIXED, CRAWLED = 1, 2, 4, 8, 16
+LEASED, PARKED, HELD, FIXED, CRAWLED, STARTED = 1, 2, 4, 8, 16, 32
 RESULTS = {
     0: None,
     1: "changed",
@@ -62,6 +64,8 @@ RESULTS = {
     6: "crawled",  # fetched, but nobody said whether it had changed
 }
 NEVER_CRAWLED_BELOW, DORMANT_ABOVE = -1e15, 3e15
+DAY_S = 86400.0
+LEAST_WATCHED_MS = 3_600_000.0  # what was watched for less than an hour says little of a day
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,13 @@ def read_heads(records: Sequence[bytes]) -> NDArray[Any]:
     return np.frombuffer(b"".join([raw[:size] for raw in records]), dtype=HEAD)
 
 
+def crawled_at_ms(heads: NDArray[Any]) -> NDArray[np.float64]:
+    """When each page was last crawled; six-byte integers have no numpy type of their own."""
+    padded = np.zeros((len(heads), 8), dtype=np.uint8)
+    padded[:, :6] = np.frombuffer(heads["crawled_at"].tobytes(), dtype=np.uint8).reshape(-1, 6)
+    return padded.view("<u8").ravel().astype(np.float64)
+
+
 def model_of(heads: NDArray[Any]) -> Model:
     """The models of many records, in double precision."""
     stored = heads["model"]
@@ -124,6 +135,20 @@ def pack_rows(rows: NDArray[Any]) -> list[bytes]:
     """Each row of a packed structured array as bytes."""
     raw, size = rows.tobytes(), rows.dtype.itemsize
     return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+
+def request_rate_per_day(raw: bytes, now_ms: float, half_life_s: float) -> float:
+    """Requests per day of a page by what `requests.lua` keeps: discounted count over discounted time watched.
+
+    With half-life h a request of age t weighs 2^(−t/h), so a steady rate r watched for T is counted as
+    r · h/ln 2 · (1 − 2^(−T/h)). T is taken as an hour at least.
+    """
+    count, first_at_ms, updated_at_ms = struct.unpack("<ddd", raw)
+    decay_ms = half_life_s * 1000 / math.log(2)
+    watched_ms = max(LEAST_WATCHED_MS, now_ms - first_at_ms)
+    left = math.exp(-max(0.0, now_ms - updated_at_ms) / decay_ms)
+    weight_ms = -math.expm1(-watched_ms / decay_ms) * decay_ms
+    return float(count * left / weight_ms * DAY_S * 1000)
 
 
 def _tail(raw: bytes) -> tuple[dict[int, int], str, str]:

@@ -6,16 +6,22 @@ import math
 from typing import Any
 
 from service.address import url_of
-from service.domain import Lease, LeaseKey, NewOutcome, NewSignal
+from service.domain import Lease, LeaseKey, NewOutcome, NewRequests, NewSignal
 
 Row = tuple[Any, ...]
 
 
-def signal_row(signal: NewSignal, source: int) -> Row:
+def signal_row(signal: NewSignal, source: int, delay_s: float) -> Row:
     """A row of `signals`."""
     address = signal.address
     at_ms = -1 if signal.at is None else round(signal.at * 1000)
-    return address.host_id, address.page_id, address.path, source, at_ms, signal.dedupe
+    return address.host_id, address.page_id, address.path, source, at_ms, signal.dedupe, delay_s * 1000
+
+
+def requests_row(requests: NewRequests) -> Row:
+    """A row of `requests`."""
+    address = requests.address
+    return address.host_id, address.page_id, address.path, requests.count
 
 
 def outcome_row(outcome: NewOutcome) -> Row:

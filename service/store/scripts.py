@@ -10,16 +10,18 @@ from functools import cache
 from hashlib import blake2b
 from importlib import resources
 
+SHARED = ("common.lua", "common_index.lua")
+
 
 @cache
 def library() -> tuple[str, str]:
-    """(version, source) of the library made of `lua/*.lua`, `common.lua` first."""
+    """(version, source) of the library made of `lua/*.lua`, the shared ones first."""
     folder = resources.files("service.store") / "lua"
     files = sorted(
-        (f for f in folder.iterdir() if f.name.endswith(".lua") and f.name != "common.lua"),
+        (f for f in folder.iterdir() if f.name.endswith(".lua") and f.name not in SHARED),
         key=lambda f: f.name,
     )
-    common = (folder / "common.lua").read_text()
+    common = "".join((folder / name).read_text() for name in SHARED)
     # Each file in a block of its own: a chunk may hold only 200 locals.
     bodies = "".join(f"do\n{f.read_text()}end\n" for f in files)
     version = blake2b((common + bodies).encode(), digest_size=4).hexdigest()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 from service.domain import Host
 from service.store import keys
 from service.store.connection import Server
-from service.store.wire import pack
+from service.store.wire import pack, unpack
 
 BINS_AT_ONCE = 32
 BINS_PER_LIST = 8
@@ -95,6 +95,11 @@ class Shards:
             repriced += int(reply[1])
         return repriced
 
+    async def promote(self, shard: int, pages: Sequence[tuple[str, int]]) -> int:
+        """Let these pages be served next, whatever they are worth; how many waited."""
+        reply = await self._server.call("promote", [self.prefixes[shard]], [pack(list(pages))])
+        return int(reply[1])
+
     async def finish_sweep(
         self, shard: int, *, swept_at: float, fresh_weight: float, weight: float, top: bytes
     ) -> None:
@@ -122,6 +127,36 @@ class Shards:
             fields = ("pages", "leases", "priced_at", "fresh", "weight")
             pipeline.execute_command("HMGET", keys.meta(prefix), *fields)
         return [_status(row) for row in await self._server.run(pipeline)]
+
+    async def signal_counts(self) -> dict[int, int]:
+        """Signals accepted so far, by source number; one round trip."""
+        counts: dict[int, int] = {}
+        for number, count in await self._by_source(keys.counted):
+            counts[number] = counts.get(number, 0) + int(count)
+        return counts
+
+    async def source_figures(self) -> dict[int, list[float]]:
+        """What was learned of each source: Σγ, Σγ·precision, ΣΔ of the pages hearing it, and how many they
+        are; one round trip.
+        """
+        figures: dict[int, list[float]] = {}
+        for number, raw in await self._by_source(keys.sources):
+            learned = figures.get(number, [])
+            figures[number] = [a + float(b) for a, b in zip_longest(learned, unpack(raw), fillvalue=0.0)]
+        return figures
+
+    async def _by_source(self, key: Callable[[str], str]) -> list[tuple[int, bytes]]:
+        """The fields of one hash of every shard, whichever protocol version shaped the answer."""
+        pipeline = self._server.pipeline()
+        for prefix in self.prefixes:
+            pipeline.execute_command("HGETALL", key(prefix))
+        return [
+            (int(number), value)
+            for stored in await self._server.run(pipeline)
+            for number, value in (
+                stored.items() if isinstance(stored, dict) else zip(stored[::2], stored[1::2], strict=True)
+            )
+        ]
 
     async def read_host(self, shard: int, host_id: str, default_delay_s: float) -> Host | None:
         """Rules and state of a host, or None."""

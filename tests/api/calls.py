@@ -33,10 +33,23 @@ async def signal(client: httpx.AsyncClient, *signals: dict[str, Any]) -> dict[st
     return dict(response.json())
 
 
+async def request(client: httpx.AsyncClient, *requests: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    response = await client.post("/requests", json={"requests": list(requests), **fields})
+    assert response.status_code == 202, response.text
+    return dict(response.json())
+
+
 async def page(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
     response = await client.get("/pages", params={"url": url})
     assert response.status_code == 200, response.text
     return dict(response.json())
+
+
+async def key_of(client: httpx.AsyncClient, role: str) -> dict[str, str]:
+    """The header of a new key; to be made before the first request, which settles whether keys are needed."""
+    keyring = client.app.state.gate._keyring  # type: ignore[attr-defined]
+    secret, _ = await keyring.create(role, role)
+    return {"Authorization": f"Bearer {secret}"}
 
 
 async def somebody_waits(client: httpx.AsyncClient) -> None:

@@ -11,15 +11,28 @@ from service.api.body import MAX_BODY_BYTES
 from tests.api.calls import assert_problem, put
 
 PAGE = "https://one.example/"
-BATCHES = [("PUT", "/pages"), ("POST", "/outcomes"), ("POST", "/signals"), ("DELETE", "/pages")]
+BATCHES = [
+    ("PUT", "/pages"),
+    ("POST", "/outcomes"),
+    ("POST", "/signals"),
+    ("POST", "/requests"),
+    ("DELETE", "/pages"),
+]
 BODIES = [
     *BATCHES,
     ("POST", "/leases/extend"),
     ("POST", "/leases/release"),
     ("PUT", "/admin/bandwidth"),
     ("PUT", "/admin/hosts/one.example"),
+    ("PUT", "/admin/policy"),
+    ("PUT", "/admin/sources/cdn"),
 ]
-FIELDS = {"PUT /pages": "pages", "POST /outcomes": "outcomes", "POST /signals": "signals"}
+FIELDS = {
+    "PUT /pages": "pages",
+    "POST /outcomes": "outcomes",
+    "POST /signals": "signals",
+    "POST /requests": "requests",
+}
 
 
 def field_of(method: str, path: str) -> str:

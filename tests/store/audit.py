@@ -64,6 +64,7 @@ class _ShardAudit:
         self.resting: dict[str, float] = store.get("resting", {})
         self.parked: dict[str, float] = store.get("parked", {})
         self.known = {"meta", "hosts", "awake", "timers", "resting", "parked", "late", "probe"}
+        self.known |= {"observed", "dirty", "counted", "sources"}
         self.members: set[str] = set()
         self.leased: set[str] = set()
         self.awake: dict[str, float] = {}
@@ -85,7 +86,7 @@ class _ShardAudit:
         bins = int(fields["bins"])
         pages, earliest = 0, {}
         for number in range(bins):
-            self.known |= {f"{letter}:{host_id}:{number}" for letter in "rad"}
+            self.known |= {f"{letter}:{host_id}:{number}" for letter in "radeq"}
             dues = self.store.get(f"d:{host_id}:{number}", {})
             if dues:
                 earliest[str(number)] = min(dues.values())
@@ -108,8 +109,12 @@ class _ShardAudit:
         for id_ in (int(id_) for id_, record in records.items() if not record):
             if str(id_ + 1).encode() not in self.store.get(f"r:{host_id}:{bin_of(id_ + 1, bins)}", {}):
                 yield f"{host_id}:{id_} is a gap before nothing"
-        for kind, index in (("anchors", anchors), ("due times", dues)):
-            strangers = index.keys() - {str(id_) for id_ in pages}
+        kept = {
+            kind: {id_.decode() for id_ in self.store.get(f"{letter}:{host_id}:{number}", {})}
+            for kind, letter in (("evidence", "e"), ("requests", "q"))
+        }
+        for kind, index in {"anchors": set(anchors), "due times": set(dues), **kept}.items():
+            strangers = index - {str(id_) for id_ in pages}
             if strangers:
                 yield f"{kind} of {host_id}:{number} without a page: {strangers}"
         for id_, record in pages.items():
@@ -159,6 +164,9 @@ class _ShardAudit:
         unknown = {name for name in unknown if not name.startswith("seen:")}
         if unknown:
             yield f"keys of no host: {sorted(unknown)}"
+        strangers = self.store.get("dirty", set()) - self.store.get("hosts", set())
+        if strangers:
+            yield f"dirty keeps {strangers}"
         for timer in self.timers:
             kind, _, member = timer.partition(":")
             home = self.store.get("hosts", set()) if kind == "h" else self.members

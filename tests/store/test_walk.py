@@ -46,6 +46,7 @@ class Walk:
             self.serve: 30,
             self.report: 25,
             self.signal: 12,
+            self.request: 4,
             self.add: 6,
             self.remove: 4,
             self.release: 3,
@@ -122,6 +123,14 @@ class Walk:
         at = self.world.clock.now_at - self.generator.choice([0, 0, 1, 30])
         word = await self.world.signal(url, id=id_, at=at, source=self.generator.choice("xyz"))
         assert (word == "unknown") == (url not in self.pages)
+
+    async def request(self) -> None:
+        urls = [self.some_url(), self.generator.choice(self.bulk)]
+        id_ = str(self.generator.randrange(10**9))
+        words = await self.world.request(*((url, 3) for url in urls), id=id_)
+        assert words == ["accepted" if url in self.pages else "unknown" for url in urls]
+        again = await self.world.request(*((url, 3) for url in urls), id=id_)
+        assert again == ["duplicate" if url in self.pages else "unknown" for url in urls]
 
     async def add(self) -> None:
         url = self.some_url()

@@ -9,9 +9,10 @@ from typing import Any
 
 from service.address import Address, parse_url, shard_of
 from service.clock import ManualClock
-from service.domain import Belief, Lease, LeaseKey, NewOutcome, NewPage, NewSignal, Nothing
+from service.domain import Belief, Lease, LeaseKey, NewOutcome, NewPage, NewRequests, NewSignal, Nothing
 from service.frontier import Frontier
 from service.settings import Settings
+from service.store import keys
 from service.store.connection import Server
 from service.store.keys import shard_prefixes
 from service.store.pages import PageState
@@ -85,6 +86,24 @@ class World:
         dedupe = blake2b(f"{source}{id}{url}".encode(), digest_size=8).digest() if id else b""
         (word,) = await self.frontier.record_signals([NewSignal(_address(url), source, at, dedupe)])
         return word
+
+    async def request(self, *counts: tuple[str | Address, int], id: str) -> list[str]:
+        """Readers' requests per page, as one batch."""
+        batch = blake2b(id.encode(), digest_size=8).digest()
+        requests = [NewRequests(_address(url), count) for url, count in counts]
+        return await self.frontier.record_requests(requests, batch)
+
+    async def requests_of(self, url: str | Address) -> bytes | None:
+        """What is kept of a page's requests."""
+        address = _address(url)
+        prefix = self.prefix_of(url)
+        bins = int(await self.server.execute("HGET", keys.host(prefix, address.host_id), "bins") or 0)
+        for number in range(bins):
+            key = keys.requests(prefix, address.host_id, number)
+            raw: bytes | None = await self.server.execute("HGET", key, address.page_id)
+            if raw is not None:
+                return raw
+        return None
 
     async def release(self, lease: Lease) -> str:
         (word,) = await self.frontier.release([key_of(lease)])

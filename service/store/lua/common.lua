@@ -1,6 +1,5 @@
--- Shared by every function of the library: the record's layout, the clock, and the indexes that lead
--- from a shard to its best host and from a host to its best page. Defines only locals; writes nothing
--- when loaded.
+-- Shared by every function of the library: keys, the record's layout, the clock, and what a page is worth.
+-- Defines only locals; writes nothing when loaded.
 --
 -- A shard is a key prefix (KEYS[1], for example `f:{3}`); all its keys start with it, so all share one
 -- hash slot:
@@ -17,10 +16,15 @@
 --   <shard>:b:<host>      zset: bins of the host by their earliest due time (hosts of several bins only)
 --   <shard>:r:<host>:<n>  hash: records of bin n by page id
 --   <shard>:a:<host>:<n>  zset: anchors; now - score is the effective elapsed time
+--   <shard>:e:<host>:<n>  hash: evidence, what is kept of a page's observations for learning
+--   <shard>:q:<host>:<n>  hash: requests of readers by page id: '<ddd' discounted count, first_at, updated_at in ms
+--   <shard>:counted       hash: signals accepted by source number; <shard>:sources: what was learned of each
+--   <shard>:observed      stream: observations not yet learned from; <shard>:dirty: set of hosts with new evidence
 --   <shard>:d:<host>:<n>  zset: due times of the pages that wait: the moment the crawl value meets the price
 -- Times are integer milliseconds: integers stay integers inside a listpack, floats would become text.
 
-local LEASED, PARKED, HELD, FIXED, CRAWLED = 1, 2, 4, 8, 16
+-- FIXED: a user vouches for the model. STARTED: the model is a user's starting belief.
+local LEASED, PARKED, HELD, FIXED, CRAWLED, STARTED = 1, 2, 4, 8, 16, 32
 
 -- flags, version, failures, gone | interval_s, lead, ceiling, base, slope, near, far | importance, silent_rate,
 -- signal_weight, signal_rate | crawled_at, token, accepted token | result, signals, expiries | digest,
@@ -29,9 +33,9 @@ local HEAD = '<BBBBfffffffffffI6I6I4BHBc8I4'
 local HEAD_SIZE = 80
 local RANKING_AT, MODEL_AT, HISTORY_AT = 5, 33, 49  -- where ranking, model and crawled_at start
 
--- Due scores outside the range of instants: never crawled (before everything, by importance) and
--- dormant (after everything, by ceiling).
-local NEVER_CRAWLED, DORMANT = -4e15, 4e15
+-- Due scores outside the range of instants: never crawled (before everything, by importance), promoted
+-- (to be seen next, whatever they are worth) and dormant (after everything, by ceiling).
+local NEVER_CRAWLED, PROMOTED, DORMANT = -4e15, -2e15, 4e15
 local OLDEST_ANCHOR = -5e14  -- signals age a page no further
 local BIN_LOAD = 64  -- a host grows a bin when its pages exceed this mean
 local MAX_TIMERS = 64  -- timers handled per call, so that a call stays short after an outage
@@ -130,11 +134,12 @@ end
 
 local function load_host(shard, hid)
   local f = redis.call('HMGET', shard .. ':h:' .. hid, 'name', 'bins', 'pages', 'delay_ms', 'paused_until',
-    'price', 'strikes', 'gap_ms', 'busy_until')
+    'price', 'strikes', 'gap_ms', 'busy_until', 'weights')
   if not f[1] then return nil end
   return {hid = hid, name = f[1], bins = tonumber(f[2]), pages = tonumber(f[3]), delay_ms = tonumber(f[4]),
     paused_until = tonumber(f[5]) or 0, price = tonumber(f[6]) or 0, strikes = tonumber(f[7]) or 0,
-    gap_ms = tonumber(f[8]) or 0, busy_until = tonumber(f[9]) or 0}
+    gap_ms = tonumber(f[8]) or 0, busy_until = tonumber(f[9]) or 0,
+    weights = f[10] or ''}
 end
 
 -- The least time between two leases of the host; `default_ms` where the operator has set none.
@@ -142,6 +147,8 @@ local function host_rest_ms(host, default_ms) return math.max(host.delay_ms or d
 
 local function record_key(shard, hid, bin) return shard .. ':r:' .. hid .. ':' .. bin end
 local function anchor_key(shard, hid, bin) return shard .. ':a:' .. hid .. ':' .. bin end
+local function evidence_key(shard, hid, bin) return shard .. ':e:' .. hid .. ':' .. bin end
+local function requests_key(shard, hid, bin) return shard .. ':q:' .. hid .. ':' .. bin end
 local function due_key(shard, hid, bin) return shard .. ':d:' .. hid .. ':' .. bin end
 
 -- Finds a page by its path (collisions of the 31-bit id are probed) or, with no path, by its exact id.
@@ -193,108 +200,39 @@ local function local_value(record, past_due_s)
   end
   local left = math.exp(-past)
   local value = base + slope * ((1 - left) + bend * (1 - left * (1 + past)))
+  if past < 0 then
+    -- Just after a crawl the value is 0; what the form misses there is taken out, fading towards the centre.
+    local whole = math.exp(depth)
+    local missed = base + slope * ((1 - whole) + bend * (1 - whole * (1 - depth)))
+    value = value - (past / depth) ^ 4 * missed
+  end
   return math.min(math.max(value, 0), ceiling)
 end
 
--- What the page is worth now. Dormant and new pages carry no due time, so their anchor is asked.
+-- κ of one source at this host, where the host hears of several; else what the page's own model says.
+local function weight_of(host, r, source)
+  for at = 1, #host.weights, 5 do
+    if host.weights:byte(at) == source then return (struct.unpack('<f', host.weights, at + 1)) end
+  end
+  return r.signal_weight
+end
+
+-- The anchor of a crawled page: its last crawl, moved back by what the signals since are worth.
+local function anchor_after(host, r, record)
+  if r.silent_rate == 0 then return r.crawled_at end
+  local depth = 0
+  local sources = unpack_tail(record)
+  for at = 1, #sources, 2 do
+    depth = depth + sources:byte(at + 1) * weight_of(host, r, sources:byte(at))
+  end
+  return math.floor(math.max(r.crawled_at - depth / r.silent_rate * 1000, OLDEST_ANCHOR))
+end
+
+-- What the page is worth now. Dormant, promoted and new pages carry no due time: their anchor is asked.
 local function value_now(shard, hid, bin, id, record, due, now)
   if due > -1e15 and due < 3e15 then return local_value(record, (now - due) / 1000) end
   local interval_s, _, ceiling = struct.unpack('<fff', record, RANKING_AT)
-  if due <= -1e15 then return ceiling end
+  if not has(record:byte(1), CRAWLED) then return ceiling end
   local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, hid, bin), id))
   return local_value(record, (now - anchor) / 1000 - math.abs(interval_s))
-end
-
--- The earliest due time of a host, exact; nil when none of its pages waits.
-local function host_due(shard, host)
-  local key = host.bins > 1 and (shard .. ':b:' .. host.hid) or due_key(shard, host.hid, 0)
-  return tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
-end
-
--- Brings the bin index of a host of several bins up to date with one bin.
-local function index_bin(shard, host, bin)
-  if host.bins == 1 then return end
-  local first = redis.call('ZRANGE', due_key(shard, host.hid, bin), 0, 0, 'WITHSCORES')[2]
-  if first then
-    redis.call('ZADD', shard .. ':b:' .. host.hid, first, bin)
-  else
-    redis.call('ZREM', shard .. ':b:' .. host.hid, bin)
-  end
-end
-
--- Puts a host where it belongs: awake by its best page, or nowhere if it rests or none of its pages waits.
-local function index_host(shard, host)
-  local awake = shard .. ':awake'
-  local due = host_due(shard, host)
-  if not due or redis.call('ZSCORE', shard .. ':resting', host.hid) then
-    redis.call('ZREM', awake, host.hid)
-  else
-    redis.call('ZADD', awake, due, host.hid)
-  end
-end
-
-local function rest_host(shard, hid, until_ms)
-  redis.call('ZREM', shard .. ':awake', hid)
-  redis.call('ZADD', shard .. ':resting', 'GT', math.floor(until_ms), hid)
-end
-
--- A page starts or goes on waiting: its due time enters the host's sorted set and the indexes above it.
-local function wait_page(shard, host, bin, id, due)
-  redis.call('ZADD', due_key(shard, host.hid, bin), due, id)
-  if host.bins > 1 then redis.call('ZADD', shard .. ':b:' .. host.hid, 'LT', due, bin) end
-  if not redis.call('ZSCORE', shard .. ':resting', host.hid) then
-    redis.call('ZADD', shard .. ':awake', 'LT', due, host.hid)
-  end
-end
-
--- A page stops waiting: leased, parked, held or removed.
-local function unwait_page(shard, host, bin, id)
-  redis.call('ZREM', due_key(shard, host.hid, bin), id)
-  index_bin(shard, host, bin)
-end
-
--- Takes a leased or held page back: it waits again, where its anchor says.
-local function return_page(shard, hid, id, clear, expired)
-  local host = load_host(shard, hid)
-  if not host then return end
-  local bin = bin_of(id, host.bins)
-  local key = record_key(shard, hid, bin)
-  local record = redis.call('HGET', key, id)
-  if not record then return end
-  local r = unpack_head(record)
-  if not has(r.flags, clear) then return end
-  local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, hid, bin), id))
-  r.flags = r.flags - clear
-  if clear == LEASED then
-    if expired then r.expiries = math.min(255, r.expiries + 1) end
-    redis.call('HDEL', shard .. ':late', hid .. ':' .. string.format('%d', id))
-    redis.call('HINCRBY', shard .. ':meta', 'leases', -1)
-  end
-  redis.call('HSET', key, id, pack_head(r) .. record:sub(HEAD_SIZE + 1))
-  wait_page(shard, host, bin, id, due_score(r, anchor))
-end
-
--- Lets what has come due by the clock happen: rests end, leases expire, held pages return.
-local function run_timers(shard, now)
-  local timers, resting = shard .. ':timers', shard .. ':resting'
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', timers, '-inf', now, 'LIMIT', 0, MAX_TIMERS)) do
-    redis.call('ZREM', timers, member)
-    local kind, hid, id = member:match('^(%a):([^:]+):(%d+)$')
-    return_page(shard, hid, tonumber(id), kind == 'l' and LEASED or HELD, true)
-  end
-  for _, hid in ipairs(redis.call('ZRANGEBYSCORE', resting, '-inf', now, 'LIMIT', 0, MAX_TIMERS)) do
-    redis.call('ZREM', resting, hid)
-    local host = load_host(shard, hid)
-    if host then index_host(shard, host) end
-  end
-end
-
--- Last step of every writing function: notes the shard's best due time and earliest timer, so that the
--- choice between shards reads one hash per shard.
-local function seal(shard)
-  local best = redis.call('ZRANGE', shard .. ':awake', 0, 0, 'WITHSCORES')[2] or ''
-  local timer = tonumber(redis.call('ZRANGE', shard .. ':timers', 0, 0, 'WITHSCORES')[2]) or math.huge
-  local rested = tonumber(redis.call('ZRANGE', shard .. ':resting', 0, 0, 'WITHSCORES')[2]) or math.huge
-  local wake = math.min(timer, rested)
-  redis.call('HSET', shard .. ':meta', 'best', best, 'wake', wake < math.huge and string.format('%.0f', wake) or '')
 end

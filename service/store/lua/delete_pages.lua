@@ -26,6 +26,8 @@ local function delete_page(shard, host, id, bin, record)
     close_gaps(shard, host, id)
   end
   redis.call('ZREM', anchor_key(shard, host.hid, bin), id)
+  redis.call('HDEL', evidence_key(shard, host.hid, bin), id)
+  redis.call('HDEL', requests_key(shard, host.hid, bin), id)
   unwait_page(shard, host, bin, id)
   redis.call('ZREM', shard .. ':timers', 'l:' .. member, 'p:' .. member)
   redis.call('ZREM', shard .. ':parked', member)
@@ -54,6 +56,7 @@ register('delete_pages', function(keys, args)
     if host.pages == 0 and not host.delay_ms and host.gap_ms == 0 and host.paused_until == 0 then
       redis.call('DEL', shard .. ':h:' .. hid, shard .. ':b:' .. hid)
       redis.call('SREM', shard .. ':hosts', hid)
+      redis.call('SREM', shard .. ':dirty', hid)
       redis.call('ZREM', shard .. ':resting', hid)
     end
   end

@@ -12,6 +12,7 @@
 
 local RESULTS = {ok = 1, unchanged = 2, failed = 3, gone = 4, busy = 5, crawled = 6}
 local LEASELESS_WINDOW_MS = 10000
+local MOST_OBSERVATIONS = 1000000  -- kept for workers that are away; the oldest are given up first
 local FIRST_BACKOFF_MS, LONGEST_BACKOFF_MS, LONGEST_REST_MS = 30000, 3600000, 86400000
 
 local function backoff_ms(count) return math.min(LONGEST_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ^ math.min(count, 12)) end
@@ -38,9 +39,33 @@ local function later_signals(shard, member, fetched_at)
   return sources, count
 end
 
-local function anchor_after(r, fetched_at, signals)
-  if signals == 0 or r.silent_rate == 0 then return math.floor(fetched_at) end
-  return math.floor(math.max(fetched_at - signals * r.signal_weight / r.silent_rate * 1000, OLDEST_ANCHOR))
+-- The counts of `all` less those of `later`.
+local function earlier(all, later)
+  local left = ''
+  for at = 1, #all, 2 do
+    local source, count = all:byte(at), all:byte(at + 1)
+    for other = 1, #later, 2 do
+      if later:byte(other) == source then count = count - later:byte(other + 1) end
+    end
+    if count > 0 then left = left .. string.char(source, count) end
+  end
+  return left
+end
+
+-- Hands (τ, n per source, changed) to the workers; what was predicted goes along to be checked.
+local function observe(shard, host, page, item, fetched_at, later)
+  local r = page.head
+  local sources = earlier(page.sources, later)
+  local depth = r.silent_rate * (fetched_at - r.crawled_at) / 1000
+  for at = 1, #sources, 2 do
+    depth = depth + sources:byte(at + 1) * weight_of(host, r, sources:byte(at))
+  end
+  local changed = found(r, item) == RESULTS.ok and 1 or 0
+  local since_ms = 0
+  if changed == 1 and item[10] > 0 then since_ms = math.max(0, math.floor(fetched_at - item[10] * 1000)) end
+  local observation = struct.pack('<I4I6I6Bf', page.id, math.floor(fetched_at - r.crawled_at), since_ms, changed, depth)
+  redis.call('XADD', shard .. ':observed', 'MAXLEN', '~', MOST_OBSERVATIONS, '*', 'o',
+    observation .. host.hid .. sources)
 end
 
 local function rest_after_busy(shard, host, item, now)
@@ -60,15 +85,20 @@ local function take_success(shard, host, page, item, now)
   local fetched_at = item[5] >= 0 and math.min(item[5], now) or now
   fetched_at = math.max(fetched_at, r.crawled_at)
   local sources, signals = later_signals(shard, page.member, fetched_at)
-  r.result = found(r, item)
+  local result = found(r, item)
+  if has(r.flags, CRAWLED) and result ~= RESULTS.crawled and fetched_at > r.crawled_at then
+    observe(shard, host, page, item, fetched_at, sources)
+  end
+  r.result = result
   r.failures, r.gone, r.expiries = 0, 0, 0
   r.crawled_at, r.signals = math.floor(fetched_at), signals
   if item[8] ~= '' then r.digest = item[8] end
   r.modified = item[10] > 0 and item[10] or r.modified
   if not has(r.flags, CRAWLED) then r.flags = r.flags + CRAWLED end
-  local anchor = anchor_after(r, fetched_at, signals)
   local etag = item[9] ~= '' and item[9] or page.etag
-  redis.call('HSET', record_key(shard, host.hid, bin), id, pack_head(r) .. pack_tail(sources, etag, page.path))
+  local record = pack_head(r) .. pack_tail(sources, etag, page.path)
+  local anchor = anchor_after(host, r, record)
+  redis.call('HSET', record_key(shard, host.hid, bin), id, record)
   redis.call('ZADD', anchor_key(shard, host.hid, bin), anchor, id)
   if host.strikes > 0 then
     host.strikes = 0
@@ -149,8 +179,7 @@ local function take(shard, host, item, now)
   if not record then return 'unknown' end
   local page = {id = id, bin = bin, head = unpack_head(record), tail = record:sub(HEAD_SIZE + 1),
     member = host.hid .. ':' .. string.format('%d', id)}
-  local _, etag, path = unpack_tail(record)
-  page.etag, page.path = etag, path
+  page.sources, page.etag, page.path = unpack_tail(record)
   local word = judge(shard, page, item, now)
   if word ~= 'accepted' then return word end
   release_page(shard, host, page)

@@ -3,7 +3,7 @@
 -- fields of a known page is answered with its record and changes nothing. Safe to repeat.
 -- KEYS: the shard.
 -- ARGV: now_ms or ''; msgpack [[host id, host name, page id, path, ranking and model (44 bytes),
---       flags (8 = fixed), expected version or -1 (replace) or -2 (only add)], ...].
+--       flags (8 = fixed, 32 = starting belief), expected version or -1 (replace) or -2 (only add)], ...].
 -- Reply: 'put', then per item 'added', 'updated', 'moved' (the version differs) or 'crowded' (no free id),
 --        or {'known', record} for an item that only adds.
 
@@ -20,6 +20,13 @@ local function grow_host(shard, host)
     if bin_of(id, host.bins) == to then
       redis.call('HSET', record_key(shard, host.hid, to), id, records[at + 1])
       redis.call('HDEL', record_key(shard, host.hid, from), id)
+      for _, key in ipairs({evidence_key, requests_key}) do
+        local kept = redis.call('HGET', key(shard, host.hid, from), id)
+        if kept then
+          redis.call('HSET', key(shard, host.hid, to), id, kept)
+          redis.call('HDEL', key(shard, host.hid, from), id)
+        end
+      end
       for _, key in ipairs({anchor_key, due_key}) do
         local score = redis.call('ZSCORE', key(shard, host.hid, from), id)
         if score then
@@ -36,7 +43,7 @@ end
 local function new_host(shard, hid, name)
   redis.call('HSET', shard .. ':h:' .. hid, 'name', name, 'bins', 1, 'pages', 0)
   redis.call('SADD', shard .. ':hosts', hid)
-  return {hid = hid, name = name, bins = 1, pages = 0, paused_until = 0, price = 0, strikes = 0, gap_ms = 0, busy_until = 0}
+  return {hid = hid, name = name, bins = 1, pages = 0, paused_until = 0, price = 0, strikes = 0, gap_ms = 0, busy_until = 0, weights = ''}
 end
 
 local function add_page(shard, host, id, bin, path, belief, flags, now)
@@ -54,16 +61,16 @@ end
 -- Whether the item says of the page what is stored already.
 local function says_nothing_new(record, belief, flags)
   local model = record:sub(MODEL_AT, HISTORY_AT - 1)
-  return model == belief:sub(MODEL_AT - RANKING_AT + 1) and bit.band(record:byte(1), FIXED) == flags
+  return model == belief:sub(MODEL_AT - RANKING_AT + 1) and bit.band(record:byte(1), FIXED + STARTED) == flags
 end
 
 local function update_page(shard, host, id, bin, record, belief, flags)
   local version = (record:byte(2) + 1) % 256
-  local kept = record:byte(1)
-  if has(kept, FIXED) then kept = kept - FIXED end
+  local kept = record:byte(1) - bit.band(record:byte(1), FIXED + STARTED)
   local new = string.char(kept + flags, version) .. record:sub(3, 4) .. belief .. record:sub(HISTORY_AT)
   redis.call('HSET', record_key(shard, host.hid, bin), id, new)
-  if redis.call('ZSCORE', due_key(shard, host.hid, bin), id) then
+  local due = tonumber(redis.call('ZSCORE', due_key(shard, host.hid, bin), id))
+  if due and (due < PROMOTED or due > -1e15) then
     local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, host.hid, bin), id))
     redis.call('ZADD', due_key(shard, host.hid, bin), due_score(unpack_head(new), anchor), id)
     index_bin(shard, host, bin)

@@ -19,7 +19,8 @@ register('reprice', function(keys, args)
       written[#written + 1] = id
       written[#written + 1] = record
       local flags = record:byte(1)
-      if flags % 8 == 0 and has(flags, CRAWLED) then
+      local due = flags % 8 == 0 and tonumber(redis.call('ZSCORE', dues, id)) or -math.huge
+      if due > -1e15 then  -- crawled, waiting and not promoted
         local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, hid, bin), id))
         scored[#scored + 1] = due_score(unpack_head(record), anchor)
         scored[#scored + 1] = id

@@ -14,7 +14,7 @@ register('set_host', function(keys, args)
   if not host then
     redis.call('HSET', key, 'name', args[3], 'bins', 1, 'pages', 0)
     redis.call('SADD', shard .. ':hosts', hid)
-    host = {hid = hid, bins = 1, paused_until = 0, gap_ms = 0, busy_until = 0}
+    host = {hid = hid, bins = 1, paused_until = 0, gap_ms = 0, busy_until = 0, weights = ''}
   end
   local before, paused_before = host_rest_ms(host, default_rest_ms), host.paused_until
   for field, value in pairs(changes) do

@@ -2,8 +2,8 @@
 -- Promise: a signal with an id counts once; one without counts once per page, source and window; signals
 -- older than the last crawl, or within the source's delay after it, are not counted. Safe to repeat.
 -- KEYS: the shard.
--- ARGV: now_ms or ''; msgpack [window_ms, delay_ms];
---       msgpack [[host id, page id, path, source index, at_ms or -1, id hash or ''], ...].
+-- ARGV: now_ms or ''; window_ms;
+--       msgpack [[host id, page id, path, source index, at_ms or -1, id hash or '', delay_ms], ...].
 -- Reply: 'counted', then per item 'accepted', 'duplicate', 'stale' (before the last crawl) or 'unknown'.
 
 local MAX_LATE = 64  -- signals remembered for a page on lease
@@ -36,12 +36,14 @@ local function count_signal(shard, host, id, bin, record, item, at)
   sources = count_source(sources, item[4])
   redis.call('HSET', record_key(shard, host.hid, bin), id, pack_head(r) .. pack_tail(sources, etag, path))
   if has(r.flags, LEASED) then remember_late(shard, host.hid .. ':' .. string.format('%d', id), item, at) end
-  if not has(r.flags, CRAWLED) or r.silent_rate == 0 or r.signal_weight == 0 then return end
-  local credit_ms = math.floor(r.signal_weight / r.silent_rate * 1000)
+  local weight = weight_of(host, r, item[4])
+  if not has(r.flags, CRAWLED) or r.silent_rate == 0 or weight == 0 then return end
+  local credit_ms = math.floor(weight / r.silent_rate * 1000)
   local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, host.hid, bin), id))
   anchor = math.max(anchor - credit_ms, OLDEST_ANCHOR)
   redis.call('ZADD', anchor_key(shard, host.hid, bin), anchor, id)
   if r.interval_s < 0 or r.flags % 8 >= 1 then return end  -- dormant, or not waiting
+  if tonumber(redis.call('ZSCORE', due_key(shard, host.hid, bin), id)) < -1e15 then return end  -- promoted
   local due = due_score(r, anchor)
   redis.call('ZADD', due_key(shard, host.hid, bin), due, id)
   if host.bins > 1 then redis.call('ZADD', shard .. ':b:' .. host.hid, 'LT', due, bin) end
@@ -51,8 +53,8 @@ end
 register('signals', function(keys, args)
   local shard = keys[1]
   local now, raw, offset, stale = clock(shard .. ':meta', args[1])
-  local window_ms, delay_ms = unpack(cmsgpack.unpack(args[2]))
-  local reply, hosts = {'counted'}, {}
+  local window_ms = tonumber(args[2])
+  local reply, hosts, accepted = {'counted'}, {}, {}
   for _, item in ipairs(cmsgpack.unpack(args[3])) do
     local hid = item[1]
     if hosts[hid] == nil then hosts[hid] = load_host(shard, hid) or false end
@@ -63,15 +65,17 @@ register('signals', function(keys, args)
       local crawled_at = struct.unpack('<I6', record, HISTORY_AT)
       if is_counted_already(shard, item, id, now, window_ms) then
         word = 'duplicate'
-      elseif has(record:byte(1), CRAWLED) and (at < crawled_at or now < crawled_at + delay_ms) then
+      elseif has(record:byte(1), CRAWLED) and (at < crawled_at or now < crawled_at + item[7]) then
         word = 'stale'
       else
         count_signal(shard, host, id, bin, record, item, at)
+        accepted[item[4]] = (accepted[item[4]] or 0) + 1
         word = 'accepted'
       end
     end
     reply[#reply + 1] = word
   end
+  for source, count in pairs(accepted) do redis.call('HINCRBY', shard .. ':counted', source, count) end
   keep_clock(shard .. ':meta', raw, offset, stale)
   seal(shard)
   return reply

@@ -1,0 +1,72 @@
+"""What operators send and read; decoded and described like the rest (see `schemas.py`)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from service.api.schemas import Instant
+
+HostRate = Annotated[float, Meta(gt=0, le=1e6)]
+Objective = Annotated[str, Meta(extra_json_schema={"enum": ["freshness"]})]
+PolicyName = Annotated[str, Meta(extra_json_schema={"enum": ["ncis"]})]
+
+
+class BandwidthBody(Struct, forbid_unknown_fields=True):
+    crawls_per_second: Annotated[float, Meta(ge=0, le=1e6, description="0 pauses")]
+
+
+class HostInput(Struct, forbid_unknown_fields=True):
+    """Rules for one host; what is left out stays as it is."""
+
+    min_delay_s: Annotated[float, Meta(ge=0, le=86400)] | UnsetType = UNSET
+    max_crawls_per_second: HostRate | UnsetType | None = UNSET
+    paused_until: Instant | UnsetType | None = UNSET
+
+
+class HostAnswer(Struct):
+    host: str
+    pages: int
+    min_delay_s: float
+    max_crawls_per_second: float | None
+    paused_until: str | None
+    rests_until: str | None
+    price: float | None
+
+
+class PolicyInput(Struct, forbid_unknown_fields=True):
+    """What is left out stays as it is."""
+
+    objective: Objective | UnsetType = UNSET
+    policy: PolicyName | UnsetType = UNSET
+    explore: Annotated[float, Meta(ge=0, le=0.5, description="share of crawls")] | UnsetType = UNSET
+    min_crawls_per_day: Annotated[float, Meta(ge=0, le=1000)] | UnsetType = UNSET
+
+
+class PolicyAnswer(Struct):
+    objective: str
+    policy: str
+    explore: float
+    min_crawls_per_day: float
+
+
+class SourceInput(Struct, forbid_unknown_fields=True):
+    """`null` takes a source's own delay back."""
+
+    delay_s: Annotated[float, Meta(ge=0, le=86400)] | None
+
+
+class SourceOut(Struct):
+    """A source of signals; what is not learned yet is null."""
+
+    signals: int
+    share_of_signals: float | None
+    precision: float | None
+    recall: float | None
+    weight: float | None
+    delay_s: float
+
+
+class SourcesAnswer(Struct):
+    sources: dict[str, SourceOut]

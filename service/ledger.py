@@ -1,0 +1,115 @@
+"""Evidence of pages as it is stored: which sources its columns speak of, then the packed record.
+
+A page's columns are its own: sources take one in the order in which the page first hears of them, and what
+comes after the last column is counted there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.policy.evidence import evidence_dtype, fold, fold_known_change, no_evidence, read_evidence
+from service.store.observations import Observation, PageName
+
+MOST_SOURCES = 4
+OTHER = 255  # the number under which sources without a column of their own are kept
+
+
+@dataclass(slots=True)
+class Entry:
+    """One page's evidence."""
+
+    sources: tuple[int, ...]
+    row: NDArray[Any]  # one record
+
+    @classmethod
+    def read(cls, raw: bytes) -> Entry:
+        if not raw:
+            return cls((), no_evidence(1, 1))
+        sources = tuple(raw[1 : 1 + raw[0]])
+        return cls(sources, read_evidence(raw[1 + raw[0] :], max(1, len(sources))).copy())
+
+    def pack(self) -> bytes:
+        return bytes([len(self.sources), *self.sources]) + self.row.tobytes()
+
+    def over(self, sources: tuple[int, ...]) -> NDArray[Any]:
+        """The record with a column for each of these sources, which include the page's own."""
+        wide = no_evidence(1, max(1, len(sources)))
+        for name in wide.dtype.names or ():
+            if name in ("signals", "quiet_signals", "heard"):
+                for column, source in enumerate(self.sources):
+                    wide[name][..., sources.index(source)] = self.row[name][..., column]
+            else:
+                wide[name] = self.row[name]
+        return wide
+
+    def hear_of(self, sources: Iterable[int]) -> None:
+        """Make room for sources the page has not heard of."""
+        known = list(self.sources)
+        for source in sorted(sources):
+            if source not in known:
+                known.append(source if len(known) < MOST_SOURCES - 1 else OTHER)
+        wanted = tuple(dict.fromkeys(known))
+        if wanted != self.sources:
+            self.row, self.sources = self.over(wanted), wanted
+
+    def counts(self, signals: dict[int, int]) -> list[float]:
+        """Signals in the order of the columns."""
+        row = [0.0] * max(1, len(self.sources))
+        for source, count in signals.items():
+            row[self.sources.index(source if source in self.sources else OTHER)] += count
+        return row
+
+
+def fold_all(entries: dict[PageName, Entry], observations: list[Observation], half_life: float) -> None:
+    """Fold observations into their pages' entries, each page's in their order, many pages at a time."""
+    waiting: dict[PageName, list[Observation]] = defaultdict(list)
+    for observation in observations:
+        waiting[observation.page].append(observation)
+    while waiting:
+        rounds: dict[tuple[int, bool], list[Observation]] = defaultdict(list)
+        for page in list(waiting):
+            observation = waiting[page].pop(0)
+            entries[page].hear_of(observation.signals)
+            rounds[len(entries[page].sources), _knows_when(observation)].append(observation)
+            if not waiting[page]:
+                del waiting[page]
+        for (_, known), group in rounds.items():
+            _fold_group(entries, group, half_life, known)
+
+
+def _knows_when(observation: Observation) -> bool:
+    """Whether the instant of the change can be used: it lies within, and no signal obscures it."""
+    within = 0 < observation.since_change_s < observation.elapsed_s
+    return within and observation.changed and not observation.signals
+
+
+def _fold_group(
+    entries: dict[PageName, Entry], group: list[Observation], half_life: float, known: bool
+) -> None:
+    """Fold one observation each into pages with the same number of columns."""
+    before = np.concatenate([entries[o.page].row for o in group])
+    signals = np.array([entries[o.page].counts(o.signals) for o in group])
+    elapsed = np.array([o.elapsed_s for o in group])
+    if known:
+        since = np.array([o.since_change_s for o in group])
+        nothing = np.zeros_like(signals)
+        after = fold_known_change(before, since, nothing, nothing, elapsed_s=elapsed, half_life=half_life)
+    else:
+        changed = np.array([o.changed for o in group])
+        after = fold(before, elapsed, signals, changed, half_life=half_life)
+    for at, observation in enumerate(group):
+        entries[observation.page].row = after[at : at + 1]
+
+
+def stack(entries: list[Entry], sources: tuple[int, ...]) -> NDArray[Any]:
+    """The records of many pages over one list of sources."""
+    if not entries:
+        return np.zeros(0, dtype=evidence_dtype(max(1, len(sources))))
+    return np.concatenate([e.row if e.sources == sources else e.over(sources) for e in entries])

@@ -1,0 +1,242 @@
+"""From the evidence of hosts' pages to beliefs about hosts, sources and pages, and to the pages' models.
+
+Pure: what is read and written is the workers' business. A host is refitted whole, from its pages'
+evidence, its own sums of last time and what all shards say; pages fixed by a user, and pages that still
+live on a user's starting beliefs, keep their models.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.beliefs import model_rows, ranking_rows
+from service.domain import Floats, Model, Price
+from service.ledger import MOST_SOURCES, OTHER, Entry, stack
+from service.policy import pooling
+from service.policy.estimate import Estimate, Prior, fit
+from service.policy.exploration import optimistic
+from service.policy.ranking import storable
+from service.store.learned import HostPages
+from service.store.records import CRAWLED, STARTED, pack_rows, read_heads, read_record, request_rate_per_day
+from service.store.shards import Bin
+from service.sums import DEFAULTS, FIGURES, Said, Sums
+
+BinRows = tuple[Bin, list[tuple[int, int, bytes]]]  # id, version, ranking and model of its pages
+OWN_CRAWLS = 3.0  # observations after which a user's starting beliefs give way
+
+
+@dataclass(frozen=True, slots=True)
+class Refitted:
+    """What was learned of one host."""
+
+    host_id: str
+    sums: Sums
+    weights: Floats  # κ per source at this host
+    moved: float  # largest relative change of its sums
+    pages: list[BinRows]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Hosts with as many sources each, as one problem."""
+
+    hosts: list[HostPages]
+    sources: list[tuple[int, ...]]
+    heads: NDArray[Any]
+    host: NDArray[np.intp]  # of each page
+    evidence: NDArray[Any]
+    open_s: Floats
+    open_signals: Floats
+    importance: Floats
+
+
+def refit(
+    hosts: list[HostPages],
+    said: Said,
+    price: Price,
+    *,
+    now_at: float,
+    requests_half_life_s: float,
+    pooled: bool,
+) -> list[Refitted]:
+    """New beliefs for the hosts and models for their pages."""
+    groups: dict[int, list[tuple[HostPages, tuple[int, ...], list[Entry]]]] = defaultdict(list)
+    for host in hosts:
+        entries = [
+            Entry.read(kept.get(page_id, b""))
+            for page_bin, kept in zip(host.bins, host.evidence, strict=True)
+            for page_id in page_bin.ids
+        ]
+        sources = _sources_of(entries)
+        groups[len(sources)].append((host, sources, entries))
+    learned: list[Refitted] = []
+    for parts in groups.values():
+        if any(entries for _, _, entries in parts):
+            group = _group(parts, now_at, requests_half_life_s)
+            learned += _refit_group(group, said, price, pooled)
+    return learned
+
+
+def _estimate(group: _Group, said: Said, pooled: bool) -> tuple[Estimate, Prior, list[Sums], Any, Any]:
+    sums = [Sums.read(h.sums, s) for h, s in zip(group.hosts, group.sources, strict=True)]
+    blank = np.zeros(2)
+    heard = np.array([[said.sources.get(n, blank) for n in (s or (OTHER,))] for s in group.sources])
+    host_belief = pooling.believe_hosts(np.array([s.host for s in sums]), said.silent, DEFAULTS)
+    source_belief = pooling.believe_sources(np.array([s.source for s in sums]), heard, DEFAULTS)
+    signals = group.evidence["signals"].astype(np.float64) + group.open_signals
+    watched = group.evidence["watched_s"].astype(np.float64) + group.open_s
+    prior = pooling.page_prior(host_belief, source_belief, group.host, signals, watched, DEFAULTS)
+    if not pooled:
+        prior = _lonely_prior(prior)
+    found = fit(group.evidence, prior, open_s=group.open_s, open_signals=group.open_signals)
+    return found, prior, sums, host_belief, source_belief
+
+
+def _refit_group(group: _Group, said: Said, price: Price, pooled: bool) -> list[Refitted]:
+    found, prior, before, host_belief, source_belief = _estimate(group, said, pooled)
+    signals = group.evidence["signals"].astype(np.float64) + group.open_signals
+    watched = group.evidence["watched_s"].astype(np.float64) + group.open_s
+    host_rows = pooling.host_rows(found, prior, host_belief, group.host)
+    source_rows = pooling.source_rows(
+        found, prior, source_belief, group.host, signals=signals, watched_s=watched
+    )
+    count = len(group.hosts)
+    host_sums = np.zeros((count, host_rows.shape[1]))
+    source_sums = np.zeros((count, *source_rows.shape[1:]))
+    figures = np.zeros((count, source_rows.shape[1], FIGURES))
+    np.add.at(host_sums, group.host, host_rows)
+    np.add.at(source_sums, group.host, source_rows)
+    np.add.at(figures, group.host, _figures(found))
+    model = storable(optimistic(found).model(group.importance))
+    belief = [r + m for r, m in zip(_ranked(model, price), pack_rows(model_rows(model)), strict=True)]
+    weights = np.exp(pooling.believe_sources(source_sums, _zeros(source_sums), DEFAULTS).level)
+    return [
+        Refitted(
+            host_id=host.host_id,
+            sums=Sums(group.sources[at], host_sums[at], source_sums[at], figures[at]),
+            weights=weights[at],
+            moved=_moved(before[at], host_sums[at], source_sums[at]),
+            pages=_by_bin(group, at, belief),
+        )
+        for at, host in enumerate(group.hosts)
+    ]
+
+
+def _zeros(source_sums: Floats) -> Floats:
+    return np.zeros((*source_sums.shape[:2], 2))
+
+
+def _ranked(model: Model, price: Price) -> list[bytes]:
+    return pack_rows(ranking_rows(model, price))
+
+
+def _figures(found: Estimate) -> Floats:
+    """Per page and source: γ, γ·precision, Δ of the page, 1."""
+    true = found.signal_rate * -np.expm1(-found.signal_weight)
+    changes = np.broadcast_to(found.change_rate[:, None], true.shape)
+    return np.stack([found.signal_rate, true, changes, np.ones_like(true)], axis=2)
+
+
+def _moved(before: Sums, host: Floats, source: Floats) -> float:
+    """How far a host's sums have moved, relative to their size."""
+    old = np.concatenate([before.host, before.source.ravel()])
+    new = np.concatenate([host, source.ravel()])
+    return float(np.max(np.abs(new - old) / (1.0 + np.abs(new))))
+
+
+def _lonely_prior(prior: Prior) -> Prior:
+    """The prior of a page that knows no host: the defaults, weakly held."""
+    ones = np.ones_like(prior.silent_mean)
+    each = np.ones_like(prior.weight_mean)
+    return Prior(
+        silent_mean=ones * DEFAULTS.silent_rate,
+        silent_shape=ones * 0.5,
+        weight_mean=each,
+        weight_shape=each,
+        signal_mean=each * DEFAULTS.signal_rate,
+        signal_shape=each,
+    )
+
+
+def _sources_of(entries: list[Entry]) -> tuple[int, ...]:
+    """The sources a host's pages have heard of, in order, the rest under one number."""
+    numbers = sorted({number for entry in entries for number in entry.sources})
+    if len(numbers) <= MOST_SOURCES:
+        return tuple(numbers)
+    return (*[n for n in numbers if n != OTHER][: MOST_SOURCES - 1], OTHER)
+
+
+def _group(
+    parts: list[tuple[HostPages, tuple[int, ...], list[Entry]]], now_at: float, requests_half_life_s: float
+) -> _Group:
+    raws = [raw for host, _, _ in parts for page_bin in host.bins for raw in page_bin.records]
+    heads = read_heads(raws)
+    counts = [len(entries) for _, _, entries in parts]
+    width = max(1, len(parts[0][1]))
+    open_s, open_signals = np.zeros(len(raws)), np.zeros((len(raws), width))
+    importance = heads["model"]["importance"].astype(np.float64)
+    at = 0
+    for host, sources, _ in parts:
+        for page_bin, asked in zip(host.bins, host.requests, strict=True):
+            for page_id, raw in zip(page_bin.ids, page_bin.records, strict=True):
+                if heads["flags"][at] & CRAWLED:
+                    record = read_record(raw)
+                    open_s[at] = max(0.0, now_at - record.crawled_at_ms / 1000)
+                    for number, count in record.sources.items():
+                        if sources:
+                            column = sources.index(number) if number in sources else len(sources) - 1
+                            open_signals[at, column] += count
+                if page_id in asked:
+                    rate = request_rate_per_day(asked[page_id], now_at * 1000, requests_half_life_s)
+                    importance[at] = max(rate, 1e-6)
+                at += 1
+    return _Group(
+        hosts=[host for host, _, _ in parts],
+        sources=[sources for _, sources, _ in parts],
+        heads=heads,
+        host=np.repeat(np.arange(len(parts)), counts),
+        evidence=np.concatenate([stack(entries, sources) for _, sources, entries in parts]),
+        open_s=open_s,
+        open_signals=open_signals,
+        importance=importance,
+    )
+
+
+def _by_bin(group: _Group, host_at: int, belief: list[bytes]) -> list[BinRows]:
+    """A host's pages to be written, bin by bin."""
+    at = int(np.searchsorted(group.host, host_at))
+    found = []
+    for page_bin in group.hosts[host_at].bins:
+        rows = []
+        for page_id in page_bin.ids:
+            started = group.heads["flags"][at] & STARTED
+            if not started or group.evidence["crawls"][at] >= OWN_CRAWLS:
+                rows.append((page_id, int(group.heads["version"][at]), belief[at]))
+            at += 1
+        found.append((page_bin, rows))
+    return found
+
+
+def estimate_page(
+    raw: bytes, sums: bytes, said: Said, *, open_s: float, open_signals: dict[int, int]
+) -> tuple[Estimate, tuple[int, ...]]:
+    """What is believed of one page and how firmly, with the sources its columns speak of."""
+    entry = Entry.read(raw)
+    sources = entry.sources
+    counts = [[float(open_signals.get(number, 0)) for number in sources or (OTHER,)]]
+    group = _Group(
+        hosts=[HostPages("", sums, [], [], [])],
+        sources=[sources],
+        heads=read_heads([]),
+        host=np.zeros(1, dtype=np.intp),
+        evidence=entry.row,
+        open_s=np.array([open_s]),
+        open_signals=np.array(counts),
+        importance=np.ones(1),
+    )
+    return _estimate(group, said, pooled=True)[0], sources

@@ -1,0 +1,127 @@
+"""Learning: each shard's observations become evidence, evidence becomes beliefs, beliefs become models.
+
+Draining is exact: an observation is folded into its page's evidence once, whoever dies in between, so
+evidence is a function of the log alone. Refitting reads the evidence of hosts that have news and writes
+their pages' models; it may be repeated at any time and settles where nothing is new. Serving waits for
+neither.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import numpy as np
+
+from service import telemetry
+from service.calibration import Calibration
+from service.clock import Clock
+from service.domain import Floats, Price
+from service.ledger import Entry, fold_all
+from service.refit import Refitted, refit
+from service.settings import Settings
+from service.store.connection import Server
+from service.store.control import Control
+from service.store.learned import HostPages, Learned
+from service.store.observations import Observation, Observations
+from service.sums import listen, pack_said, read_said
+
+AT_ONCE = 256  # observations committed together: keeps the script short
+PAGES_AT_ONCE = 16_384  # pages refitted together
+SETTLED = 1e-3  # relative change of a host's sums below which nothing is new about it
+
+
+class Learner:
+    """Learns for the shards it is asked to."""
+
+    def __init__(
+        self,
+        server: Server,
+        settings: Settings,
+        clock: Clock,
+        *,
+        pooled: bool = True,
+        settled: float = SETTLED,
+    ) -> None:
+        self._observations = Observations(server, settings.shards)
+        self._learned = Learned(server, settings.shards)
+        self._control = Control(server, clock)
+        self._settings = settings
+        self._pooled = pooled
+        self._settled = settled
+
+    async def learn_all(self, now_at: float) -> int:
+        """Drain and refit every shard; returns how many pages got a new model."""
+        remodelled = 0
+        for shard in range(self._settings.shards):
+            remodelled += await self.learn(shard, now_at)
+        return remodelled
+
+    async def learn(self, shard: int, now_at: float) -> int:
+        """Drain and refit one shard."""
+        while await self.drain(shard):
+            pass
+        remodelled = await self.refit(shard, now_at)
+        telemetry.WORKER_RUN.labels("learn").set(time.time())
+        return remodelled
+
+    async def drain(self, shard: int) -> int:
+        """Fold the oldest observations into evidence; how many there were."""
+        observations = await self._observations.read(shard, AT_ONCE)
+        if not observations:
+            return 0
+        pages = list(dict.fromkeys(o.page for o in observations))
+        raws = await self._observations.evidence(shard, pages)
+        entries = {page: Entry.read(raw) for page, raw in zip(pages, raws, strict=True)}
+        fold_all(entries, observations, self._settings.half_life_crawls)
+        items = [(*page, entry.pack()) for page, entry in entries.items()]
+        checked = Calibration.read((await self._observations.calibration())[shard])
+        checked.add(_predicted(observations), np.array([o.changed for o in observations]))
+        await self._observations.fold(shard, [o.entry for o in observations], items, checked.pack())
+        return len(observations)
+
+    async def refit(self, shard: int, now_at: float) -> int:
+        """New models for the pages of hosts that have news."""
+        remodelled = 0
+        price = await self._control.price()
+        async for hosts in self._learned.hosts_with_news(shard, PAGES_AT_ONCE):
+            remodelled += await self._refit_some(shard, hosts, price, now_at)
+        if remodelled:
+            said = listen(await self._learned.all_sums(shard))
+            figures = {number: row.tolist() for number, row in said.figures.items()}
+            await self._learned.say(shard, pack_said(said), figures)
+        return remodelled
+
+    async def _refit_some(self, shard: int, hosts: list[HostPages], price: Price, now_at: float) -> int:
+        said = read_said(await self._learned.said())
+        found = refit(
+            hosts,
+            said,
+            price,
+            now_at=now_at,
+            requests_half_life_s=self._settings.requests_half_life_s,
+            pooled=self._pooled,
+        )
+        return sum([await self._write(shard, host) for host in found])
+
+    async def _write(self, shard: int, host: Refitted) -> int:
+        settled = host.moved < self._settled
+        weights = _pack_weights(host)
+        await self._learned.believe(shard, host.host_id, host.sums.pack(), weights, clean=settled)
+        written = 0
+        for page_bin, rows in host.pages:
+            written += await self._learned.remodel(shard, page_bin, rows) if rows else 0
+        return written
+
+
+def _predicted(observations: list[Observation]) -> Floats:
+    """Chance of a change, as predicted when the page was served."""
+    return np.asarray(-np.expm1(-np.array([o.predicted_depth for o in observations])))
+
+
+def _pack_weights(host: Refitted) -> bytes:
+    """Weights by source for the scripts; a host of one source needs none beside its pages' own."""
+    if len(host.sums.sources) < 2:
+        return b""
+    pairs = zip(host.sums.sources, host.weights.tolist(), strict=True)
+    return b"".join(struct.pack("<Bf", number, weight) for number, weight in pairs)
