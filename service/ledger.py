@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from service.policy.drift import expected_depth
 from service.policy.evidence import evidence_dtype, fold, fold_known_change, no_evidence, read_evidence
 from service.store.observations import Observation, PageName
 
@@ -67,8 +68,16 @@ class Entry:
         return row
 
 
-def fold_all(entries: dict[PageName, Entry], observations: list[Observation], half_life: float) -> None:
-    """Fold observations into their pages' entries, each page's in their order, many pages at a time."""
+Claims = dict[bytes, dict[int, tuple[float, float]]]  # observation: source: (other depth, claimed depth)
+
+
+def fold_all(entries: dict[PageName, Entry], observations: list[Observation], half_life: float) -> Claims:
+    """Fold observations into their pages' entries, each page's in their order, many pages at a time.
+
+    Returns what each observation's signals claimed by the page's own past: the depth they added, beside the
+    rest of its depth.
+    """
+    claims: Claims = {}
     waiting: dict[PageName, list[Observation]] = defaultdict(list)
     for observation in observations:
         waiting[observation.page].append(observation)
@@ -81,7 +90,30 @@ def fold_all(entries: dict[PageName, Entry], observations: list[Observation], ha
             if not waiting[page]:
                 del waiting[page]
         for (_, known), group in rounds.items():
+            if not known:
+                _weigh_claims(entries, group, claims)
             _fold_group(entries, group, half_life, known)
+    return claims
+
+
+def _weigh_claims(entries: dict[PageName, Entry], group: list[Observation], claims: Claims) -> None:
+    """Split the depth of observations with signals by source, before they are folded."""
+    heard = [o for o in group if o.signals]
+    if not heard:
+        return
+    before = np.concatenate([entries[o.page].row for o in heard])
+    counts = np.array([entries[o.page].counts(o.signals) for o in heard])
+    elapsed = np.array([o.elapsed_s for o in heard])
+    depth = expected_depth(before, elapsed, counts)
+    for column in range(counts.shape[1]):
+        without = counts.copy()
+        without[:, column] = 0.0
+        rest = np.minimum(expected_depth(before, elapsed, without), depth)
+        for at, observation in enumerate(heard):
+            if counts[at, column] > 0:
+                source = entries[observation.page].sources[column]
+                claim = (float(rest[at]), float(depth[at] - rest[at]))
+                claims.setdefault(observation.entry, {})[source] = claim
 
 
 def _knows_when(observation: Observation) -> bool:

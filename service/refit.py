@@ -8,23 +8,25 @@ live on a user's starting beliefs, keep their models.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.beliefs import model_rows, ranking_rows
-from service.domain import Floats, Model, Price
+from service.domain import Floats, Price
 from service.ledger import MOST_SOURCES, OTHER, Entry, stack
 from service.policy import pooling
 from service.policy.estimate import Estimate, Prior, fit
 from service.policy.exploration import optimistic
 from service.policy.ranking import storable
+from service.policy.reputation import discredited
 from service.store.learned import HostPages
 from service.store.records import CRAWLED, STARTED, pack_rows, read_heads, read_record, request_rate_per_day
 from service.store.shards import Bin
 from service.sums import DEFAULTS, FIGURES, Said, Sums
+from service.trust import read_trust
 
 BinRows = tuple[Bin, list[tuple[int, int, bytes]]]  # id, version, ranking and model of its pages
 OWN_CRAWLS = 3.0  # observations after which a user's starting beliefs give way
@@ -112,9 +114,14 @@ def _refit_group(group: _Group, said: Said, price: Price, pooled: bool) -> list[
     np.add.at(host_sums, group.host, host_rows)
     np.add.at(source_sums, group.host, source_rows)
     np.add.at(figures, group.host, _figures(found))
-    model = storable(optimistic(found).model(group.importance))
-    belief = [r + m for r, m in zip(_ranked(model, price), pack_rows(model_rows(model)), strict=True)]
-    weights = np.exp(pooling.believe_sources(source_sums, _zeros(source_sums), DEFAULTS).level)
+    trusted = replace(found, signal_weight=discredited(found.signal_weight, _trust(group)[group.host]))
+    model = storable(optimistic(trusted).model(group.importance))
+    belief = [
+        r + m
+        for r, m in zip(pack_rows(ranking_rows(model, price)), pack_rows(model_rows(model)), strict=True)
+    ]
+    level = pooling.believe_sources(source_sums, np.zeros((*source_sums.shape[:2], 2)), DEFAULTS).level
+    weights = discredited(np.exp(level), _trust(group))
     return [
         Refitted(
             host_id=host.host_id,
@@ -127,12 +134,13 @@ def _refit_group(group: _Group, said: Said, price: Price, pooled: bool) -> list[
     ]
 
 
-def _zeros(source_sums: Floats) -> Floats:
-    return np.zeros((*source_sums.shape[:2], 2))
-
-
-def _ranked(model: Model, price: Price) -> list[bytes]:
-    return pack_rows(ranking_rows(model, price))
+def _trust(group: _Group) -> Floats:
+    """Trust of each host in each of its sources; full where a source was never checked."""
+    rows = []
+    for host, sources in zip(group.hosts, group.sources, strict=True):
+        trust = read_trust(host.trust)
+        rows.append([trust.get(number, 1.0) for number in sources or (OTHER,)])
+    return np.array(rows)
 
 
 def _figures(found: Estimate) -> Floats:
@@ -230,7 +238,7 @@ def estimate_page(
     sources = entry.sources
     counts = [[float(open_signals.get(number, 0)) for number in sources or (OTHER,)]]
     group = _Group(
-        hosts=[HostPages("", sums, [], [], [])],
+        hosts=[HostPages("", sums, b"", [], [], [])],
         sources=[sources],
         heads=read_heads([]),
         host=np.zeros(1, dtype=np.intp),

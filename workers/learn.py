@@ -25,6 +25,7 @@ from service.store.control import Control
 from service.store.learned import HostPages, Learned
 from service.store.observations import Observation, Observations
 from service.sums import listen, pack_said, read_said
+from service.trust import pack_trust, read_trust, update
 
 AT_ONCE = 256  # observations committed together: keeps the script short
 PAGES_AT_ONCE = 16_384  # pages refitted together
@@ -71,13 +72,21 @@ class Learner:
         if not observations:
             return 0
         pages = list(dict.fromkeys(o.page for o in observations))
-        raws = await self._observations.evidence(shard, pages)
+        raws, kept = await self._observations.evidence(shard, pages)
         entries = {page: Entry.read(raw) for page, raw in zip(pages, raws, strict=True)}
-        fold_all(entries, observations, self._settings.half_life_crawls)
+        claims = fold_all(entries, observations, self._settings.half_life_crawls)
+        trusts = {host_id: read_trust(raw) for host_id, raw in kept.items()}
+        judged = sorted(update(trusts, observations, claims))
         items = [(*page, entry.pack()) for page, entry in entries.items()]
         checked = Calibration.read((await self._observations.calibration())[shard])
         checked.add(_predicted(observations), np.array([o.changed for o in observations]))
-        await self._observations.fold(shard, [o.entry for o in observations], items, checked.pack())
+        await self._observations.fold(
+            shard,
+            [o.entry for o in observations],
+            items,
+            trusts=[(host_id, pack_trust(trusts[host_id])) for host_id in judged],
+            checked=checked.pack(),
+        )
         return len(observations)
 
     async def refit(self, shard: int, now_at: float) -> int:

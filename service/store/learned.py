@@ -18,6 +18,7 @@ class HostPages:
 
     host_id: str
     sums: bytes
+    trust: bytes
     bins: list[Bin]
     evidence: list[dict[int, bytes]]
     requests: list[dict[int, bytes]]
@@ -50,8 +51,8 @@ class Learned:
     async def read_host(self, shard: int, host_id: str) -> HostPages:
         """One host with all its pages; three round trips."""
         prefix = self._prefixes[shard]
-        fields = ("bins", "price", "sums")
-        bins, price, sums = await self._server.execute("HMGET", keys.host(prefix, host_id), *fields)
+        fields = ("bins", "price", "sums", "trust")
+        bins, price, sums, trust = await self._server.execute("HMGET", keys.host(prefix, host_id), *fields)
         names = [(host_id, number, float(price or 0)) for number in range(int(bins or 0))]
         pipeline = self._server.pipeline()
         for _, number, _ in names:
@@ -59,7 +60,7 @@ class Learned:
             pipeline.execute_command("HGETALL", keys.requests(prefix, host_id, number))
         kept = [_by_id(answer) for answer in await self._server.run(pipeline)] if names else []
         read = await self._shards.read_bins(shard, names) if names else []
-        return HostPages(host_id, sums or b"", read, kept[::2], kept[1::2])
+        return HostPages(host_id, sums or b"", trust or b"", read, kept[::2], kept[1::2])
 
     async def believe(self, shard: int, host_id: str, sums: bytes, weights: bytes, *, clean: bool) -> None:
         """Keep a host's sums and its sources' weights; `clean` if nothing is new about it any more."""

@@ -56,25 +56,32 @@ class Observations:
                 return [_observation(entry, fields) for entry, fields in entries]
         return []
 
-    async def evidence(self, shard: int, pages: Sequence[PageName]) -> list[bytes]:
-        """The evidence of some pages ('' where there is none); two round trips."""
+    async def evidence(self, shard: int, pages: Sequence[PageName]) -> tuple[list[bytes], dict[str, bytes]]:
+        """The evidence of some pages, and the trust their hosts have in sources; two round trips."""
         prefix = self._prefixes[shard]
         host_ids = sorted({host_id for host_id, _ in pages})
         pipeline = self._server.pipeline()
         for host_id in host_ids:
-            pipeline.execute_command("HGET", keys.host(prefix, host_id), "bins")
-        bins = dict(zip(host_ids, await self._server.run(pipeline), strict=True))
+            pipeline.execute_command("HMGET", keys.host(prefix, host_id), "bins", "trust")
+        hosts = dict(zip(host_ids, await self._server.run(pipeline), strict=True))
         pipeline = self._server.pipeline()
         for host_id, page_id in pages:
-            number = keys.bin_of(page_id, int(bins[host_id] or 1))
+            number = keys.bin_of(page_id, int(hosts[host_id][0] or 1))
             pipeline.execute_command("HGET", keys.evidence(prefix, host_id, number), page_id)
-        return [raw or b"" for raw in await self._server.run(pipeline)]
+        found = [raw or b"" for raw in await self._server.run(pipeline)]
+        return found, {host_id: trust or b"" for host_id, (_, trust) in hosts.items()}
 
     async def fold(
-        self, shard: int, entries: Sequence[bytes], items: Sequence[tuple[str, int, bytes]], checked: bytes
+        self,
+        shard: int,
+        entries: Sequence[bytes],
+        items: Sequence[tuple[str, int, bytes]],
+        *,
+        trusts: Sequence[tuple[str, bytes]],
+        checked: bytes,
     ) -> bool:
-        """Keep new evidence and finish the observations it came from, at once; False if somebody else had."""
-        args = (pack(list(entries)), pack(list(items)), checked)
+        """Keep what was learned and finish the observations it came from, at once; False if others had."""
+        args = (pack(list(entries)), pack(list(items)), checked, pack(list(trusts)))
         reply = await self._server.call("fold", [self._prefixes[shard]], args)
         return bool(reply[0] == b"folded")
 

@@ -2,7 +2,8 @@
 -- Promise: observations take effect once: only if all of them still wait in the stream is anything written,
 -- and then they leave it. A page removed meanwhile is passed over.
 -- KEYS: the shard.
--- ARGV: msgpack [stream ids]; msgpack [[host id, page id, evidence], ...]; packed calibration after them.
+-- ARGV: msgpack [stream ids]; msgpack [[host id, page id, evidence], ...]; packed calibration after them;
+--       msgpack [[host id, packed trust in its sources], ...].
 -- Reply: 'folded', or 'taken' if another worker was faster.
 
 register('fold', function(keys, args)
@@ -22,6 +23,9 @@ register('fold', function(keys, args)
         redis.call('SADD', shard .. ':dirty', hid)
       end
     end
+  end
+  for _, item in ipairs(cmsgpack.unpack(args[4])) do
+    if hosts[item[1]] then redis.call('HSET', shard .. ':h:' .. item[1], 'trust', item[2]) end
   end
   redis.call('HSET', shard .. ':meta', 'calibration', args[3])
   redis.call('XACK', stream, 'learn', unpack(ids))

@@ -1,0 +1,174 @@
+"""From outcomes to models: once each, whoever dies in between; and pages seen though nobody asks for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.address import parse_url, shard_of
+from service.store.observations import Observations
+from service.store.records import read_record
+from tests.store.world import SHARDS, World
+from workers.learn import Learner
+from workers.ownership import Ownership
+
+PAGE = "https://one.example/"
+HOUR_S = 3600.0
+
+
+def learner(world: World) -> Learner:
+    return Learner(world.server, world.settings, world.clock)
+
+
+async def settle(world: World) -> None:
+    """Learn until what hosts and pages believe of each other agrees."""
+    for _ in range(8):
+        await learner(world).learn_all(world.clock.now_at)
+
+
+async def crawl_often(world: World, times: int, *, changed: bool, signals: int = 0) -> None:
+    for _ in range(times):
+        world.advance(HOUR_S)
+        for number in range(signals):
+            await world.signal(PAGE, id=f"{world.clock.now_at}-{number}")
+        await world.crawl(changed=changed)
+
+
+def shard() -> int:
+    return shard_of(parse_url(PAGE).host_id, SHARDS)
+
+
+async def rate_per_hour(world: World) -> float:
+    return float((await world.record(PAGE)).model.change_rate[0]) * HOUR_S
+
+
+async def test_a_page_that_always_changes_is_learned_to_and_one_that_never_does_not(world: World) -> None:
+    await world.put(PAGE)
+    await crawl_often(world, 12, changed=True)
+    await settle(world)
+    often = await rate_per_hour(world)
+    await crawl_often(world, 60, changed=False)
+    await settle(world)
+    seldom = await rate_per_hour(world)
+    assert often > 0.5
+    assert seldom < 0.2 * often
+
+
+async def test_the_first_crawl_and_failed_fetches_say_nothing_of_changes(world: World) -> None:
+    await world.put(PAGE)
+    await world.crawl()
+    world.advance(HOUR_S)
+    await world.report(await world.lease(), "failed")
+    assert await Observations(world.server, SHARDS).backlog() == 0
+
+
+async def test_a_worker_that_dies_before_it_commits_loses_nothing(world: World) -> None:
+    await world.put(PAGE)
+    await crawl_often(world, 6, changed=True)
+    observations = Observations(world.server, SHARDS)
+    begun = await observations.read(shard(), 100)
+    assert len(begun) == 5
+    await settle(world)
+    assert await observations.backlog() == 0
+    assert await rate_per_hour(world) > 0.3
+
+
+async def test_a_worker_that_wakes_too_late_changes_nothing(world: World) -> None:
+    await world.put(PAGE)
+    await crawl_often(world, 6, changed=True)
+    zombie = Observations(world.server, SHARDS)
+    begun = await zombie.read(shard(), 100)
+    await settle(world)
+    before = await zombie.evidence(shard(), [begun[0].page])
+    items = [(*begun[0].page, b"nonsense")]
+    assert not await zombie.fold(shard(), [o.entry for o in begun], items, trusts=[], checked=b"")
+    assert await zombie.evidence(shard(), [begun[0].page]) == before
+
+
+async def test_what_a_user_fixed_is_not_learned_over(world: World) -> None:
+    await world.put(PAGE, fixed=True, change_rate_per_day=2.0, precision=0.5, recall=0.5)
+    await crawl_often(world, 10, changed=True)
+    await settle(world)
+    assert await rate_per_hour(world) == pytest.approx(2 / 24, rel=1e-5)
+
+
+async def test_a_starting_belief_holds_until_the_page_itself_was_seen(world: World) -> None:
+    await world.put(PAGE, change_rate_per_day=2.0, precision=0.5, recall=0.5)
+    await crawl_often(world, 3, changed=True)
+    await settle(world)
+    assert await rate_per_hour(world) == pytest.approx(2 / 24, rel=1e-5)
+    await crawl_often(world, 6, changed=True)
+    await settle(world)
+    assert await rate_per_hour(world) > 0.3
+
+
+async def test_a_new_page_of_a_known_host_starts_from_the_hosts_beliefs(world: World) -> None:
+    await world.put(PAGE)
+    await crawl_often(world, 30, changed=True)
+    await settle(world)
+    sibling = "https://one.example/new"
+    await world.put(sibling)
+    await crawl_often(world, 1, changed=True)
+    await settle(world)
+    rate = float((await world.record(sibling)).model.change_rate[0]) * HOUR_S
+    assert rate > 0.3
+
+
+async def test_false_signals_lose_their_weight_and_true_ones_keep_it(world: World) -> None:
+    await world.put(PAGE)
+    await crawl_often(world, 40, changed=False, signals=2)
+    await settle(world)
+    assert float((await world.record(PAGE)).model.precision[0]) < 0.1
+
+
+async def test_requests_make_a_page_important(world: World) -> None:
+    await world.put(PAGE)
+    await world.crawl()
+    await world.request((PAGE, 2400), id="batch")
+    world.advance(24 * HOUR_S)
+    await settle(world)
+    assert float((await world.record(PAGE)).model.importance[0]) == pytest.approx(2400, rel=0.2)
+
+
+async def test_a_promoted_page_is_served_next_whatever_it_is_worth(world: World) -> None:
+    await world.put(PAGE, importance=1e-6)
+    await world.put(*(f"https://two.example/{n}" for n in range(5)), importance=1e6)
+    for _ in range(6):
+        world.advance(1)
+        await world.crawl()
+    world.advance(60)
+    address = parse_url(PAGE)
+    promoted = await world.frontier.shards.promote(shard(), [(address.host_id, address.page_id)])
+    assert promoted == 1
+    world.advance(1)
+    assert (await world.lease()).url == PAGE
+
+
+async def test_two_workers_share_the_shards_and_none_is_owned_twice(world: World) -> None:
+    one = Ownership(world.server, world.clock, SHARDS)
+    two = Ownership(world.server, world.clock, SHARDS)
+    assert await one.renew() == set(range(SHARDS))
+    await two.renew()
+    await one.renew()
+    await two.renew()
+    assert len(one.owned) == len(two.owned) == SHARDS // 2
+    assert one.owned | two.owned == set(range(SHARDS))
+
+
+async def test_a_dead_workers_shards_are_taken_over(world: World) -> None:
+    dead = Ownership(world.server, world.clock, SHARDS)
+    await dead.renew()
+    world.advance(16)
+    heir = Ownership(world.server, world.clock, SHARDS)
+    assert await heir.renew() == set(range(SHARDS))
+    assert not await dead.keep(0)
+
+
+async def test_the_record_shows_what_was_learned(world: World) -> None:
+    await world.put(PAGE)
+    await crawl_often(world, 8, changed=True)
+    await settle(world)
+    state = await world.frontier.inspect(parse_url(PAGE))
+    assert state is not None
+    estimate, _ = await world.frontier.estimate(parse_url(PAGE), state)
+    model = read_record(state.record).model
+    assert estimate.change_rate_low[0] < model.change_rate[0] < estimate.change_rate_high[0]
