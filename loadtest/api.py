@@ -6,16 +6,17 @@ What an HTTP client would add is time, not behaviour.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 import msgspec
 from fastapi import FastAPI
 
-from loadtest.web import Population
+from loadtest.population import Population
 
 PAGES_AT_ONCE = 1000
 SIGNALS_AT_ONCE = 500
+Knowledge = Literal["known", "nothing"]  # what the service is told of the pages' models
 
 
 class UnexpectedAnswer(RuntimeError):
@@ -53,9 +54,9 @@ class Api:
             raise UnexpectedAnswer(f"{method} {path}: {status} {answer.decode()[:200]}")
         return msgspec.json.decode(answer)
 
-    async def put_pages(self, population: Population) -> None:
-        """Register every page with the truth about it."""
-        pages = _page_items(population)
+    async def put_pages(self, population: Population, knowledge: Knowledge = "known") -> None:
+        """Register every page with the truth about it, or with nothing but its importance."""
+        pages = _page_items(population, knowledge)
         for begin in range(0, len(pages), PAGES_AT_ONCE):
             body = msgspec.json.encode({"pages": pages[begin : begin + PAGES_AT_ONCE]})
             answer = await self.call("PUT", "/pages", body)
@@ -82,6 +83,11 @@ class Api:
     async def set_bandwidth(self, crawls_per_second: float) -> None:
         body = msgspec.json.encode({"crawls_per_second": crawls_per_second})
         await self.call("PUT", "/admin/bandwidth", body)
+
+    async def set_policy(self, **changes: float) -> None:
+        """Change some fields of the policy, such as `explore`; the others stay as they are."""
+        policy = {**await self.call("GET", "/admin/policy"), **changes}
+        await self.call("PUT", "/admin/policy", msgspec.json.encode(policy))
 
     async def page(self, url: str) -> dict[str, Any]:
         answer: dict[str, Any] = await self.call("GET", "/pages", query=urlencode({"url": url}))
@@ -110,13 +116,13 @@ def _scope(method: str, path: str, query: str, size: int) -> dict[str, Any]:
     }
 
 
-def _page_items(population: Population) -> list[dict[str, Any]]:
-    columns = {
-        "url": population.urls,
-        "importance": population.importance.tolist(),
-        "change_rate_per_day": population.change_rate.tolist(),
-        "precision": population.precision.tolist(),
-        "recall": population.recall.tolist(),
-        "fixed": [True] * population.size,
-    }
+def _page_items(population: Population, knowledge: Knowledge) -> list[dict[str, Any]]:
+    columns: dict[str, list[Any]] = {"url": population.urls, "importance": population.importance.tolist()}
+    if knowledge == "known":
+        columns |= {
+            "change_rate_per_day": population.change_rate.tolist(),
+            "precision": population.precision.tolist(),
+            "recall": population.recall.tolist(),
+            "fixed": [True] * population.size,
+        }
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Literal
 
-from loadtest.api import Api, UnexpectedAnswer
+from loadtest.api import Api, Knowledge, UnexpectedAnswer
+from loadtest.poison import Poison
+from loadtest.population import UNIT_S
 from loadtest.record import Recorder, Run
 from loadtest.reference import Book, note_signals
 from loadtest.schedule import Schedule
-from loadtest.web import UNIT_S, Signal, SyntheticWeb
+from loadtest.web import Signal, SyntheticWeb
 from service.app import create_app
 from service.clock import ManualClock
 from service.settings import Settings
 from service.store.connection import Server
+from workers.learn import Learner
 from workers.reprice import Repricer
 
 PAGES_VERIFIED = 50
@@ -37,13 +41,29 @@ class Plan:
     judge_every: int = 1  # for one slot in so many
     verify_every: float = 20.0  # compare some pages' states with the book's
     shards: int = 4  # a thousand pages need no more, and each sweep costs a round per shard
+    knowledge: Knowledge = "known"  # true models, held fixed; or nothing but importance
+    learning: Literal["none", "pages", "pooled"] = "none"  # each page by itself, or hosts together
+    learn_every: float = 0.5
+    explore: float | None = None  # None for what the service does by default,
+    min_crawls_per_day: float | None = None  # likewise
 
 
 class Driver:
     """One run: a web, the service before it, and a book beside it that knows what was done."""
 
-    def __init__(self, api: Api, web: SyntheticWeb, clock: ManualClock, repricer: Repricer) -> None:
+    def __init__(
+        self,
+        api: Api,
+        web: SyntheticWeb,
+        clock: ManualClock,
+        repricer: Repricer,
+        *,
+        learner: Learner | None = None,
+        poison: Poison | None = None,
+    ) -> None:
         self._api = api
+        self._learner = learner
+        self._poison = poison
         self._web = web
         self._clock = clock
         self._repricer = repricer
@@ -57,26 +77,49 @@ class Driver:
 
     async def run(self, plan: Plan, report: Report = lambda _: None) -> Run:
         """Ask once per slot until the schedule ends."""
-        await self._api.put_pages(self._web.population)
+        await self._prepare(plan)
         recorder, started = Recorder(), time.perf_counter()
-        swept_at = verified_at = 0.0
+        chores = self._chores(plan)
+        done_at = dict.fromkeys(chores, 0.0)
         for at, rate in plan.schedule.ticks():
             if rate is not None:
                 await self._turn_dial(at, rate)
                 continue
             self._clock.now_at = self._instant(at)
-            if plan.sweep_every and at >= swept_at + plan.sweep_every:
-                await self._repricer.sweep_all(self._clock.now_at)
-                swept_at = at
-            if plan.verify_every and at >= verified_at + plan.verify_every:
-                await self._verify()
-                verified_at = at
+            for chore, every in chores.items():
+                if at >= done_at[chore] + every:
+                    await chore()
+                    done_at[chore] = at
             done = len(recorder.rows)
             judged = at >= plan.judge_from and plan.judge_every and done % plan.judge_every == 0
             await self._slot(at, bool(judged), recorder)
             if done % 100 == 0:
                 report(done)
         return recorder.finish(time.perf_counter() - started)
+
+    async def _prepare(self, plan: Plan) -> None:
+        await self._api.put_pages(self._web.population, plan.knowledge)
+        wanted = {"explore": plan.explore, "min_crawls_per_day": plan.min_crawls_per_day}
+        changes = {name: value for name, value in wanted.items() if value is not None}
+        if changes:
+            await self._api.set_policy(**changes)
+
+    def _chores(self, plan: Plan) -> dict[Callable[[], Awaitable[None]], float]:
+        """What is done beside crawling, and every how many units."""
+        chores: dict[Callable[[], Awaitable[None]], float] = {}
+        if self._learner is not None:
+            chores[self._learn] = plan.learn_every
+        chores[self._sweep] = plan.sweep_every
+        if plan.knowledge == "known" and self._poison is None:  # else the book knows better
+            chores[self._verify] = plan.verify_every
+        return {chore: every for chore, every in chores.items() if every}
+
+    async def _learn(self) -> None:
+        assert self._learner is not None
+        await self._learner.learn_all(self._clock.now_at)
+
+    async def _sweep(self) -> None:
+        await self._repricer.sweep_all(self._clock.now_at)
 
     def _instant(self, at: float) -> float:
         return self._began_at + self._lag_s + at * UNIT_S
@@ -88,7 +131,9 @@ class Driver:
         self._lag_s = self._lag_s or min(1.0, 0.01 * UNIT_S / rate)
 
     async def _slot(self, at: float, judged: bool, recorder: Recorder) -> None:
-        await self._send(self._web.advance(at))
+        heard = self._web.advance(at)
+        note_signals(self.book, heard)  # which of them is a lie only the book knows
+        await self._send(sorted(heard + self._poison.advance(at)) if self._poison else heard)
         page = await self._api.next()
         now, number = self._clock.now_at, self._page_of[page["url"]]
         is_first = page["last_crawled_at"] is None
@@ -101,7 +146,6 @@ class Driver:
     async def _send(self, signals: list[Signal]) -> None:
         if not signals:
             return
-        note_signals(self.book, signals)
         first, self._signals_sent = self._signals_sent, self._signals_sent + len(signals)
         items = [
             {"url": self._urls[page], "source": "synthetic", "at": self._instant(at), "id": str(id_)}
@@ -130,15 +174,25 @@ class Driver:
                 raise UnexpectedAnswer(f"{self._urls[page]} is aged {held} s instead of {meant} s")
 
 
-async def simulate(redis_url: str, web: SyntheticWeb, plan: Plan, report: Report = lambda _: None) -> Run:
+async def simulate(
+    redis_url: str,
+    web: SyntheticWeb,
+    plan: Plan,
+    report: Report = lambda _: None,
+    *,
+    poison: Poison | None = None,
+) -> Run:
     """Run a plan against a service of its own over an empty store."""
     first_rate = plan.schedule.steps[0][1] / UNIT_S
     settings = Settings(redis_url=redis_url, min_delay_s=0.0, bandwidth=first_rate, shards=plan.shards)
     clock, server = ManualClock(), Server(redis_url)
     app = create_app(settings, clock=clock)
+    repricer, learner = Repricer(server, settings, clock), None
+    if plan.learning != "none":
+        learner = Learner(server, settings, clock, pooled=plan.learning == "pooled")
     try:
         async with app.router.lifespan_context(app):
-            driver = Driver(Api(app), web, clock, Repricer(server, settings, clock))
+            driver = Driver(Api(app), web, clock, repricer, learner=learner, poison=poison)
             return await driver.run(plan, report)
     finally:
         await server.close()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from service.domain import Floats
 
@@ -38,7 +39,7 @@ class Run:
     """One row per slot; times in units."""
 
     at: Floats
-    page: np.ndarray
+    page: NDArray[np.int64]
     value: Floats  # as served; NaN for a page's first crawl
     quality: Floats  # exact value of the served page ÷ largest exact value; NaN where not checked
     fresh_time: Floats  # of the web so far, at the slot
@@ -51,6 +52,19 @@ class Run:
         low, high = np.interp([begin, end], self.at, self.fresh_time)
         return float((high - low) / (end - begin))
 
+    def expected_freshness(self, begin: float, end: float) -> float:
+        """The same, from what is expected at each slot: the same mean with less noise."""
+        low, high = np.interp([begin, min(end, float(self.at[-1]))], self.at, self._expected_time())
+        return float((high - low) / (min(end, float(self.at[-1])) - begin))
+
+    def crawls(self, begin: float, end: float, pages: NDArray[np.bool_]) -> int:
+        """How often pages of a set were crawled in a window."""
+        inside = (self.at >= begin) & (self.at < end)
+        return int(np.count_nonzero(pages[self.page[inside]]))
+
+    def _expected_time(self) -> Floats:
+        return np.cumsum(self.expected * np.diff(self.at, prepend=self.at[0]))
+
     def batches(self, begin: float, end: float, count: int = 20) -> Floats:
         """Freshness of equal parts of a window: their spread tells the error of its mean."""
         edges = np.linspace(begin, min(end, float(self.at[-1])), count + 1)
@@ -62,7 +76,7 @@ class Run:
         The mean of what is expected at each slot: the same mean as that of the fresh time, with
         much less noise.
         """
-        total = np.cumsum(self.expected * np.diff(self.at, prepend=self.at[0]))
+        total = self._expected_time()
         low = np.interp(at - width / 2, self.at, total)
         high = np.interp(at + width / 2, self.at, total)
         return np.asarray((high - low) / width)

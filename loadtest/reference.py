@@ -11,9 +11,10 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
+from loadtest.population import UNIT_S
 from loadtest.record import Recorder, Run
 from loadtest.schedule import Schedule
-from loadtest.web import UNIT_S, Signal, SyntheticWeb
+from loadtest.web import Signal, SyntheticWeb
 from service.domain import Floats, Model
 from service.policy.crawl_value import ceiling, evaluate
 from service.policy.interval import select
@@ -145,3 +146,18 @@ def run_reference(web: SyntheticWeb, schedule: Schedule) -> Run:
         web.crawl(page)
         book.crawl(page, at * UNIT_S)
     return recorder.finish(time.perf_counter() - started)
+
+
+def replay(web: SyntheticWeb, run: Run) -> Run:
+    """The same crawls on a web of the same generator: what they did for pages of other importance.
+
+    With an importance of 0 for all pages but some, the freshness of those.
+    """
+    book, recorder = Book(web.population.model), Recorder()
+    for at, page, value in zip(run.at.tolist(), run.page.tolist(), run.value.tolist(), strict=True):
+        note_signals(book, web.advance(at))
+        now = at * UNIT_S
+        recorder.add(at, page, value, float("nan"), web.fresh_time, book.freshness(now))
+        web.crawl(page)
+        book.crawl(page, now)
+    return recorder.finish(run.wall_s)

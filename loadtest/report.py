@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
+from loadtest.population import UNIT_S, Population
 from loadtest.record import Run, recovery
 from loadtest.schedule import Schedule
-from loadtest.web import UNIT_S, Population
 from service.domain import Floats
 from service.policy.forecast import optimum
 

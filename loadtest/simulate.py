@@ -6,32 +6,31 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from loadtest.drive import Plan, Report, simulate
+from loadtest.drive import Plan, simulate
+from loadtest.experiments import EXPERIMENTS
+from loadtest.experiments import main as run_experiment
+from loadtest.population import POPULATIONS
+from loadtest.progress import show_progress
 from loadtest.reference import run_reference
 from loadtest.report import EXACT, OURS, Result, freshness_table, step_table, write_runs
 from loadtest.schedule import Schedule, parse_schedule
-from loadtest.web import (
-    SyntheticWeb,
-    noisy_population,
-    silent_population,
-)
+from loadtest.web import SyntheticWeb
 from service.embedded import EmbeddedServer
-
-POPULATIONS = {"noisy": noisy_population, "silent": silent_population}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments and arguments[0] in EXPERIMENTS:
+        return run_experiment(arguments)
     parser = _parser()
-    options = parser.parse_args(argv)
+    options = parser.parse_args(arguments)
     if options.quick:
         options.pages, options.time = min(options.pages, 300), min(options.time, 40.0)
     try:
@@ -61,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
         "synthetic web whose pages change at random and signal some of their changes. Reports how "
         "often a reader finds a fresh copy, beside the exact policy on the same web and the optimum "
         "of any policy. One unit of time is a simulated day.",
+        epilog="Experiments in learning have options of their own: `freshet simulate learn --help`, "
+        "`… poison --help`, `… floors --help`.",
     )
     add = parser.add_argument
     add("--pages", type=int, default=1000, help="pages on the web (default %(default)s)")
@@ -79,7 +80,8 @@ def _parser() -> argparse.ArgumentParser:
         "--population",
         choices=sorted(POPULATIONS),
         default="noisy",
-        help="noisy: signals of every quality; silent: no signals (default noisy)",
+        help="noisy: signals of every quality; silent: no signals; shared: hosts share precision "
+        "and recall; mixed: hosts share recall and the rate of false signals (default noisy)",
     )
     add("--signal-delay", type=float, default=0.0, help="mean delay of signals, units (default 0)")
     add("--sweep-every", type=float, default=0.25, help="units between re-pricings (default 0.25)")
@@ -114,18 +116,10 @@ def _run(
     with (
         tempfile.TemporaryDirectory() as folder,
         EmbeddedServer(Path(folder)) as server,
-        _progress(schedule.crawls, f"seed {seed}", console) as report,
+        show_progress(schedule.crawls, f"seed {seed}", console) as report,
     ):
         ours = asyncio.run(simulate(server.url, web(), plan, report))
     return Result(population, schedule, warm_up, {OURS: ours, EXACT: run_reference(web(), schedule)})
-
-
-@contextmanager
-def _progress(total: int, name: str, console: Console) -> Iterator[Report]:
-    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(name, total=total)
-        yield lambda done: progress.update(task, completed=done)
 
 
 if __name__ == "__main__":

@@ -7,77 +7,14 @@ so two schedulers given the same generator face the same web.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.domain import Floats, Model
+from loadtest.population import Population
+from service.domain import Floats
 
-UNIT_S = 86400.0
 Signal = tuple[float, int]  # when it is heard, page
-
-
-@dataclass(frozen=True)
-class Population:
-    """The truth about every page; rates are per unit."""
-
-    importance: Floats  # μ
-    change_rate: Floats  # Δ
-    recall: Floats  # λ
-    false_rate: Floats  # ν
-    host: NDArray[np.int64]
-
-    @property
-    def size(self) -> int:
-        return len(self.importance)
-
-    @cached_property
-    def precision(self) -> Floats:
-        """Share of signals that are true; 0 where there are none."""
-        true = self.recall * self.change_rate
-        both = true + self.false_rate
-        return np.divide(true, both, out=np.zeros_like(both), where=both > 0)
-
-    @cached_property
-    def model(self) -> Model:
-        """The same as the scheduler's model, in seconds."""
-        true = self.recall * self.change_rate
-        weight = np.full_like(true, np.inf)
-        np.divide(true, self.false_rate, out=weight, where=self.false_rate > 0)
-        return Model(
-            importance=self.importance,
-            silent_rate=(1.0 - self.recall) * self.change_rate / UNIT_S,
-            signal_weight=np.where(true > 0, np.log1p(weight), 0.0),
-            signal_rate=np.where(true > 0, true + self.false_rate, 0.0) / UNIT_S,
-        )
-
-    @cached_property
-    def urls(self) -> list[str]:
-        return [f"https://host-{h}.example/page-{i}" for i, h in enumerate(self.host.tolist())]
-
-
-def noisy_population(rng: np.random.Generator, pages: int, hosts: int) -> Population:
-    """Δ, μ ~ U[0, 1], λ ~ Beta(¼, ¼), ν ~ U(0.1, 0.6): signals good, bad and in between."""
-    return Population(
-        importance=1.0 - rng.random(pages),
-        change_rate=1.0 - rng.random(pages),
-        recall=rng.beta(0.25, 0.25, pages),
-        false_rate=rng.uniform(0.1, 0.6, pages),
-        host=rng.integers(hosts, size=pages),
-    )
-
-
-def silent_population(rng: np.random.Generator, pages: int, hosts: int) -> Population:
-    """Δ, μ ~ U[0, 1] and no signals at all."""
-    return Population(
-        importance=1.0 - rng.random(pages),
-        change_rate=1.0 - rng.random(pages),
-        recall=np.zeros(pages),
-        false_rate=np.zeros(pages),
-        host=rng.integers(hosts, size=pages),
-    )
 
 
 class _Happenings:
@@ -93,9 +30,9 @@ class _Happenings:
 
     def draw(self, begin: float, end: float) -> tuple[list[Signal], list[Signal]]:
         """(changes, signals) in [begin, end), each in order of time."""
-        change_at, changed = self._poisson(self._changes, begin, end)
+        change_at, changed = draw_events(self._rng, self._changes, begin, end)
         told = self._rng.random(len(changed)) < self._population.recall[changed]
-        lie_at, lied = self._poisson(self._lies, begin, end)
+        lie_at, lied = draw_events(self._rng, self._lies, begin, end)
         heard_at = np.concatenate([change_at[told], lie_at])
         if self._delay > 0:
             heard_at = heard_at + self._rng.exponential(self._delay, len(heard_at))
@@ -105,17 +42,21 @@ class _Happenings:
         self._late = times[later], pages[later]
         times, pages = times[~later], pages[~later]
         order = np.argsort(times, kind="stable")
-        return _pairs(change_at, changed), _pairs(times[order], pages[order])
-
-    def _poisson(self, cumulated: Floats, begin: float, end: float) -> tuple[Floats, NDArray[np.int64]]:
-        total = float(cumulated[-1])
-        count = self._rng.poisson(total * (end - begin))
-        times = np.sort(self._rng.uniform(begin, end, count))
-        pages = np.searchsorted(cumulated, self._rng.random(count) * total, side="right")
-        return times, np.minimum(pages, len(cumulated) - 1)
+        return pairs(change_at, changed), pairs(times[order], pages[order])
 
 
-def _pairs(times: Floats, pages: NDArray[np.int64]) -> list[Signal]:
+def draw_events(
+    rng: np.random.Generator, cumulated: Floats, begin: float, end: float
+) -> tuple[Floats, NDArray[np.int64]]:
+    """(when, which page) of a superposed Poisson process, given the pages' cumulated rates."""
+    total = float(cumulated[-1])
+    count = rng.poisson(total * (end - begin))
+    times = np.sort(rng.uniform(begin, end, count))
+    pages = np.searchsorted(cumulated, rng.random(count) * total, side="right")
+    return times, np.minimum(pages, len(cumulated) - 1)
+
+
+def pairs(times: Floats, pages: NDArray[np.int64]) -> list[Signal]:
     return list(zip(times.tolist(), pages.tolist(), strict=True))
 
 

@@ -46,6 +46,8 @@ class Sums:
         if not raw:
             return blank
         numbers, host, source, figures = unpack(raw)
+        if not sources and not numbers:  # a host nobody signals still has its one column
+            blank.source[0], blank.figures[0] = source[0], figures[0]
         for at, number in enumerate(numbers):
             if number in sources:
                 blank.source[sources.index(number)] = source[at]

@@ -114,12 +114,12 @@ class Learner:
         return sum([await self._write(shard, host) for host in found])
 
     async def _write(self, shard: int, host: Refitted) -> int:
-        settled = host.moved < self._settled
-        weights = _pack_weights(host)
-        await self._learned.believe(shard, host.host_id, host.sums.pack(), weights, clean=settled)
+        # Models first: until they are written the host still has news.
         written = 0
         for page_bin, rows in host.pages:
             written += await self._learned.remodel(shard, page_bin, rows) if rows else 0
+        clean = host.moved < self._settled
+        await self._learned.believe(shard, host.host_id, host.sums.pack(), _pack_weights(host), clean=clean)
         return written
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from service.policy.estimate import Estimate
 
-OPTIMISM = 0.5  # standard errors of log Δ by which a page is ranked below its estimate
+OPTIMISM = 0.25  # standard errors of log Δ by which a page is ranked below its estimate
 WILDEST = 2.0  # bound on a draw, in logarithms
 
 

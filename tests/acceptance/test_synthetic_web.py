@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from loadtest.drive import Plan, simulate
+from loadtest.population import UNIT_S, Population, noisy_population
 from loadtest.record import Run
 from loadtest.reference import Book, note_signals, run_reference
 from loadtest.schedule import Schedule, parse_schedule
 from loadtest.simulate import main
-from loadtest.web import UNIT_S, Population, SyntheticWeb, noisy_population
+from loadtest.web import SyntheticWeb
 from service.embedded import EmbeddedServer
 from service.policy.crawl_value import crawl_value
 from service.policy.forecast import optimum
