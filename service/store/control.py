@@ -10,6 +10,7 @@ from service.domain import Bandwidth, Policy, Price
 from service.errors import InvalidSetting, VersionMoved
 from service.store.connection import Server
 from service.store.keys import CONTROL
+from service.store.wire import pairs
 
 DEFAULT_SLACK = 0.1  # before any worker has aimed it
 DELAYS = f"{CONTROL}:delays"
@@ -107,8 +108,7 @@ class Control:
 
     async def source_names(self) -> dict[int, str]:
         stored = await self._server.execute("HGETALL", f"{CONTROL}:sources")
-        pairs = stored.items() if isinstance(stored, dict) else zip(stored[::2], stored[1::2], strict=True)
-        return {int(number): name.decode() for name, number in pairs}
+        return {int(number): name.decode() for name, number in pairs(stored)}
 
     async def source_delays(self) -> dict[int, float]:
         """Seconds after a crawl in which a source's signals are late, where it has a delay of its own.
@@ -118,10 +118,7 @@ class Control:
         now = asyncio.get_running_loop().time()
         if self._delays is None or now - self._delays[0] > DELAYS_AGE_S:
             stored = await self._server.execute("HGETALL", DELAYS)
-            pairs = (
-                stored.items() if isinstance(stored, dict) else zip(stored[::2], stored[1::2], strict=True)
-            )
-            self._delays = (now, {int(number): float(delay_ms) / 1000 for number, delay_ms in pairs})
+            self._delays = (now, {int(number): float(ms) / 1000 for number, ms in pairs(stored)})
         return self._delays[1]
 
     async def set_source_delay(self, number: int, delay_s: float | None) -> None:

@@ -10,6 +10,7 @@ from secrets import token_urlsafe
 
 from service.store.connection import Server
 from service.store.keys import CONTROL
+from service.store.wire import pairs
 
 ROLES = ("crawler", "sender", "operator", "reader")
 _KEYS = f"{CONTROL}:keys"
@@ -43,8 +44,7 @@ class Keyring:
     async def all(self) -> dict[str, Key]:
         """Every key by its digest; one round trip."""
         stored = await self._server.execute("HGETALL", _KEYS)
-        pairs = stored.items() if isinstance(stored, dict) else zip(stored[::2], stored[1::2], strict=True)
-        return {digest.decode(): _read(digest.decode(), entry) for digest, entry in pairs}
+        return {digest.decode(): _read(digest.decode(), entry) for digest, entry in pairs(stored)}
 
     async def revoke(self, key_id: str) -> bool:
         """Forget the key with this id; False if there is none."""

@@ -9,7 +9,7 @@ from typing import Any
 from service.store import keys
 from service.store.connection import Server
 from service.store.shards import Bin, Shards
-from service.store.wire import pack
+from service.store.wire import pack, pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,5 +108,4 @@ class Learned:
 
 
 def _by_id(answer: Any) -> dict[int, bytes]:
-    pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
-    return {int(page_id): raw for page_id, raw in pairs}
+    return {int(page_id): raw for page_id, raw in pairs(answer)}

@@ -10,7 +10,7 @@ from typing import Any
 from service.domain import Host
 from service.store import keys
 from service.store.connection import Server
-from service.store.wire import pack, unpack
+from service.store.wire import pack, pairs, unpack
 
 BINS_AT_ONCE = 32
 BINS_PER_LIST = 8
@@ -153,9 +153,7 @@ class Shards:
         return [
             (int(number), value)
             for stored in await self._server.run(pipeline)
-            for number, value in (
-                stored.items() if isinstance(stored, dict) else zip(stored[::2], stored[1::2], strict=True)
-            )
+            for number, value in pairs(stored)
         ]
 
     async def read_host(self, shard: int, host_id: str, default_delay_s: float) -> Host | None:
@@ -213,8 +211,7 @@ def _status(row: list[bytes | None]) -> ShardStatus:
 
 def _bin(name: tuple[str, int, float], stored: Any, scored: Any) -> Bin:
     host_id, number, host_price = name
-    pairs = stored.items() if isinstance(stored, dict) else zip(stored[::2], stored[1::2], strict=True)
-    records = {int(id_): raw for id_, raw in pairs if raw}
+    records = {int(id_): raw for id_, raw in pairs(stored) if raw}
     anchors = {int(id_): float(score) for id_, score in _scores(scored)}
     ids = [id_ for id_ in records if id_ in anchors]
     return Bin(host_id, number, host_price, ids, [records[i] for i in ids], [anchors[i] for i in ids])

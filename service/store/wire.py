@@ -13,3 +13,10 @@ def pack(value: Any) -> bytes:
 
 def unpack(raw: bytes) -> list[Any]:
     return cast(list[Any], msgpack.unpackb(raw))
+
+
+def pairs(answer: Any) -> list[tuple[bytes, bytes]]:
+    """Fields and values of a hash, whichever protocol version shaped the answer."""
+    if isinstance(answer, dict):
+        return list(answer.items())
+    return list(zip(answer[::2], answer[1::2], strict=True))
