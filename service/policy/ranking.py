@@ -21,7 +21,7 @@ from service.policy.interval import depth_at
 
 SILENT_FLOOR = 1e-6  # least α as a share of Δ: keeps revisit intervals finite
 SLOWEST_RATE = 1e-17  # per second, of a page that changes at all: keeps its ceiling a finite float
-LONGEST_CREDIT_S = 1e11  # most time one signal may be worth: keeps anchors exact integers
+LONGEST_CREDIT_S = 1e10  # most time one signal may be worth: keeps anchors exact integers
 MOST_FLOOR = 0.05  # largest share of Δ the floor of α may take
 WEIGHT_CAP = 20.0  # largest κ: e^(−20) is certainty enough
 WORTHLESS_PRECISION = 0.01  # signals more often false than this are not listened to
@@ -43,7 +43,7 @@ class Ranking:
 
 
 def storable(model: Model) -> Model:
-    """The model as it is stored: α ≥ 1e-6·Δ, κ ≤ 20, κ/α ≤ 1e11 s.
+    """The model as it is stored: α ≥ 1e-6·Δ, κ ≤ 20, κ/α ≤ 1e10 s.
 
     Signals are dropped where precision < 1%, and where that floor would distort the change rate (pages
     that change less than once in decades).

@@ -73,7 +73,7 @@ async def test_grants_stay_within_the_bandwidth_in_every_window_of_ten_minutes(
     schedule: list[tuple[float, float]] = []
     slots: list[float] = []
     step_s = 0.05
-    async with httpx.AsyncClient(timeout=10) as client:
+    async with httpx.AsyncClient(timeout=30, limits=httpx.Limits(max_keepalive_connections=0)) as client:
         now_s, asked = 0.0, 0
         while now_s < 600:
             store.set(CLOCK_KEY, START_MS + now_s * 1000)
@@ -103,7 +103,8 @@ async def test_a_thousand_requests_at_once_get_a_thousand_different_pages(
 ) -> None:
     bases, store = fleet
     await asyncio.to_thread(_add_pages, bases[0], 2000)
-    limits = httpx.Limits(max_connections=200)
+    # No idle connection is used again: the server may be closing it at that very moment.
+    limits = httpx.Limits(max_connections=200, max_keepalive_connections=0)
     timeout = httpx.Timeout(60, pool=None)
     async with httpx.AsyncClient(timeout=timeout, limits=limits) as client:
         await client.put(f"{bases[0]}/admin/bandwidth", json={"crawls_per_second": 1000})
