@@ -23,6 +23,9 @@ class Findings:
     rows: list[dict[str, Cell]] = field(default_factory=list)
     curves: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
     marks: list[float] = field(default_factory=list)  # where something happens on the first axis
+    bars: dict[str, Floats] = field(default_factory=dict)  # standard errors of curves
+    scales: tuple[str, str] = ("linear", "linear")  # of the axes; or "log"
+    notes: list[str] = field(default_factory=list)  # sentences that belong under the table
 
     def table(self) -> Table:
         table = Table(title=self.title)
@@ -38,8 +41,9 @@ class Findings:
             writer = csv.DictWriter(file, list(self.rows[0]))
             writer.writeheader()
             writer.writerows(self.rows)
-        self._write_curves(folder / f"{self.name}-curves.csv")
-        self._plot(folder / f"{self.name}.png")
+        if self.curves:
+            self._write_curves(folder / f"{self.name}-curves.csv")
+            self._plot(folder / f"{self.name}.png")
 
     def _write_curves(self, path: Path) -> None:
         with path.open("w", newline="") as file:
@@ -54,10 +58,12 @@ class Findings:
         figure = Figure(figsize=(9, 4.5), layout="constrained")
         axes = figure.add_subplot()
         for name, (across, up) in self.curves.items():
-            axes.plot(across, up, label=name, marker="o" if len(across) < 12 else None)
+            marker = "o" if len(across) < 12 else None
+            axes.errorbar(across, up, yerr=self.bars.get(name), label=name, marker=marker, capsize=2)
         for mark in self.marks:
             axes.axvline(mark, color="grey", linestyle="dotted")
         axes.set(xlabel=self.axes[0], ylabel=self.axes[1], title=self.title)
+        axes.set(xscale=self.scales[0], yscale=self.scales[1])
         axes.legend()
         figure.savefig(path, dpi=120)
 
