@@ -7,7 +7,7 @@ comes after the last column is counted there.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.policy.drift import expected_depth
-from service.policy.evidence import evidence_dtype, fold, fold_known_change, no_evidence, read_evidence
+from service.policy.evidence import fold, fold_known_change, no_evidence, read_evidence
 from service.store.observations import Observation, PageName
 
 MOST_SOURCES = 4
@@ -27,28 +27,31 @@ class Entry:
     """One page's evidence."""
 
     sources: tuple[int, ...]
-    row: NDArray[Any]  # one record
+    body: bytes  # one record
 
     @classmethod
     def read(cls, raw: bytes) -> Entry:
         if not raw:
-            return cls((), no_evidence(1, 1))
-        sources = tuple(raw[1 : 1 + raw[0]])
-        return cls(sources, read_evidence(raw[1 + raw[0] :], max(1, len(sources))).copy())
+            return cls((), no_evidence(1, 1).tobytes())
+        return cls(tuple(raw[1 : 1 + raw[0]]), raw[1 + raw[0] :])
 
     def pack(self) -> bytes:
-        return bytes([len(self.sources), *self.sources]) + self.row.tobytes()
+        return bytes([len(self.sources), *self.sources]) + self.body
 
-    def over(self, sources: tuple[int, ...]) -> NDArray[Any]:
+    @property
+    def row(self) -> NDArray[Any]:
+        return read_evidence(self.body, max(1, len(self.sources)))
+
+    def over(self, sources: tuple[int, ...]) -> bytes:
         """The record with a column for each of these sources, which include the page's own."""
-        wide = no_evidence(1, max(1, len(sources)))
+        wide, row = no_evidence(1, max(1, len(sources))), self.row
         for name in wide.dtype.names or ():
             if name in ("signals", "quiet_signals", "heard"):
                 for column, source in enumerate(self.sources):
-                    wide[name][..., sources.index(source)] = self.row[name][..., column]
+                    wide[name][..., sources.index(source)] = row[name][..., column]
             else:
-                wide[name] = self.row[name]
-        return wide
+                wide[name] = row[name]
+        return wide.tobytes()
 
     def hear_of(self, sources: Iterable[int]) -> None:
         """Make room for sources the page has not heard of."""
@@ -58,7 +61,7 @@ class Entry:
                 known.append(source if len(known) < MOST_SOURCES - 1 else OTHER)
         wanted = tuple(dict.fromkeys(known))
         if wanted != self.sources:
-            self.row, self.sources = self.over(wanted), wanted
+            self.body, self.sources = self.over(wanted), wanted
 
     def counts(self, signals: dict[int, int]) -> list[float]:
         """Signals in the order of the columns."""
@@ -71,11 +74,17 @@ class Entry:
 Claims = dict[bytes, dict[int, tuple[float, float]]]  # observation: source: (other depth, claimed depth)
 
 
-def fold_all(entries: dict[PageName, Entry], observations: list[Observation], half_life: float) -> Claims:
+def fold_all(
+    entries: dict[PageName, Entry],
+    observations: list[Observation],
+    half_life: float,
+    *,
+    dated: Set[bytes] = frozenset(),
+) -> Claims:
     """Fold observations into their pages' entries, each page's in their order, many pages at a time.
 
-    Returns what each observation's signals claimed by the page's own past: the depth they added, beside the
-    rest of its depth.
+    `dated` are those whose change has a time that can be believed. Returns what each observation's
+    signals claimed by the page's own past: the depth they added, beside the rest of its depth.
     """
     claims: Claims = {}
     waiting: dict[PageName, list[Observation]] = defaultdict(list)
@@ -86,7 +95,7 @@ def fold_all(entries: dict[PageName, Entry], observations: list[Observation], ha
         for page in list(waiting):
             observation = waiting[page].pop(0)
             entries[page].hear_of(observation.signals)
-            rounds[len(entries[page].sources), _knows_when(observation)].append(observation)
+            rounds[len(entries[page].sources), observation.entry in dated].append(observation)
             if not waiting[page]:
                 del waiting[page]
         for (_, known), group in rounds.items():
@@ -101,7 +110,7 @@ def _weigh_claims(entries: dict[PageName, Entry], group: list[Observation], clai
     heard = [o for o in group if o.signals]
     if not heard:
         return
-    before = np.concatenate([entries[o.page].row for o in heard])
+    before = _rows([entries[o.page] for o in heard])
     counts = np.array([entries[o.page].counts(o.signals) for o in heard])
     elapsed = np.array([o.elapsed_s for o in heard])
     depth = expected_depth(before, elapsed, counts)
@@ -116,17 +125,11 @@ def _weigh_claims(entries: dict[PageName, Entry], group: list[Observation], clai
                 claims.setdefault(observation.entry, {})[source] = claim
 
 
-def _knows_when(observation: Observation) -> bool:
-    """Whether the instant of the change can be used: it lies within, and no signal obscures it."""
-    within = 0 < observation.since_change_s < observation.elapsed_s
-    return within and observation.changed and not observation.signals
-
-
 def _fold_group(
     entries: dict[PageName, Entry], group: list[Observation], half_life: float, known: bool
 ) -> None:
     """Fold one observation each into pages with the same number of columns."""
-    before = np.concatenate([entries[o.page].row for o in group])
+    before = _rows([entries[o.page] for o in group])
     signals = np.array([entries[o.page].counts(o.signals) for o in group])
     elapsed = np.array([o.elapsed_s for o in group])
     if known:
@@ -136,12 +139,17 @@ def _fold_group(
     else:
         changed = np.array([o.changed for o in group])
         after = fold(before, elapsed, signals, changed, half_life=half_life)
+    bodies, size = after.tobytes(), after.dtype.itemsize
     for at, observation in enumerate(group):
-        entries[observation.page].row = after[at : at + 1]
+        entries[observation.page].body = bodies[at * size : (at + 1) * size]
+
+
+def _rows(entries: list[Entry]) -> NDArray[Any]:
+    """The records of entries with as many columns each."""
+    return read_evidence(b"".join(e.body for e in entries), max(1, len(entries[0].sources)))
 
 
 def stack(entries: list[Entry], sources: tuple[int, ...]) -> NDArray[Any]:
     """The records of many pages over one list of sources."""
-    if not entries:
-        return np.zeros(0, dtype=evidence_dtype(max(1, len(sources))))
-    return np.concatenate([e.row if e.sources == sources else e.over(sources) for e in entries])
+    bodies = [e.body if e.sources == sources else e.over(sources) for e in entries]
+    return read_evidence(b"".join(bodies), max(1, len(sources)))

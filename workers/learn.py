@@ -25,7 +25,7 @@ from service.store.control import Control
 from service.store.learned import HostPages, Learned
 from service.store.observations import Observation, Observations
 from service.sums import listen, pack_said, read_said
-from service.trust import pack_trust, read_trust, update
+from service.trust import believable_dates, pack_trust, read_trust, update
 
 AT_ONCE = 256  # observations committed together: keeps the script short
 PAGES_AT_ONCE = 16_384  # pages refitted together
@@ -74,9 +74,10 @@ class Learner:
         pages = list(dict.fromkeys(o.page for o in observations))
         raws, kept = await self._observations.evidence(shard, pages)
         entries = {page: Entry.read(raw) for page, raw in zip(pages, raws, strict=True)}
-        claims = fold_all(entries, observations, self._settings.half_life_crawls)
         trusts = {host_id: read_trust(raw) for host_id, raw in kept.items()}
-        judged = sorted(update(trusts, observations, claims))
+        dated = believable_dates(trusts, observations)
+        claims = fold_all(entries, observations, self._settings.half_life_crawls, dated=dated)
+        update(trusts, observations, claims)
         items = [(*page, entry.pack()) for page, entry in entries.items()]
         checked = Calibration.read((await self._observations.calibration())[shard])
         checked.add(_predicted(observations), np.array([o.changed for o in observations]))
@@ -84,7 +85,7 @@ class Learner:
             shard,
             [o.entry for o in observations],
             items,
-            trusts=[(host_id, pack_trust(trusts[host_id])) for host_id in judged],
+            trusts=[(host_id, pack_trust(trust)) for host_id, trust in sorted(trusts.items()) if trust],
             checked=checked.pack(),
         )
         return len(observations)

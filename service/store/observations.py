@@ -7,6 +7,7 @@ name, so that whoever owns the shard next finds what a dead owner had begun.
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ class Observation:
     entry: bytes
     page: PageName
     elapsed_s: float
-    since_change_s: float  # 0: when it changed is not known
+    since_change_s: float  # by the page's own date, changed or not; 0: it gave none
     changed: bool
     predicted_depth: float
     signals: dict[int, int]  # by source number
@@ -64,12 +65,18 @@ class Observations:
         for host_id in host_ids:
             pipeline.execute_command("HMGET", keys.host(prefix, host_id), "bins", "trust")
         hosts = dict(zip(host_ids, await self._server.run(pipeline), strict=True))
-        pipeline = self._server.pipeline()
+        bins: dict[tuple[str, int], list[PageName]] = defaultdict(list)
         for host_id, page_id in pages:
             number = keys.bin_of(page_id, int(hosts[host_id][0] or 1))
-            pipeline.execute_command("HGET", keys.evidence(prefix, host_id, number), page_id)
-        found = [raw or b"" for raw in await self._server.run(pipeline)]
-        return found, {host_id: trust or b"" for host_id, (_, trust) in hosts.items()}
+            bins[host_id, number].append((host_id, page_id))
+        pipeline = self._server.pipeline()
+        for (host_id, number), group in bins.items():
+            ids = [page_id for _, page_id in group]
+            pipeline.execute_command("HMGET", keys.evidence(prefix, host_id, number), *ids)
+        found: dict[PageName, bytes] = {}
+        for group, raws in zip(bins.values(), await self._server.run(pipeline), strict=True):
+            found.update((page, raw or b"") for page, raw in zip(group, raws, strict=True))
+        return [found[page] for page in pages], {h: trust or b"" for h, (_, trust) in hosts.items()}
 
     async def fold(
         self,

@@ -172,3 +172,16 @@ async def test_the_record_shows_what_was_learned(world: World) -> None:
     estimate, _ = await world.frontier.estimate(parse_url(PAGE), state)
     model = read_record(state.record).model
     assert estimate.change_rate_low[0] < model.change_rate[0] < estimate.change_rate_high[0]
+
+
+async def test_dates_of_change_tell_fast_pages_apart_that_always_have_changed(world: World) -> None:
+    """Each crawl finds a change; dated ten minutes before the fetch, it says more than "within the hour"."""
+    await world.put(PAGE)
+    await crawl_often(world, 8, changed=True)
+    await settle(world)
+    undated = await rate_per_hour(world)
+    for _ in range(20):
+        world.advance(HOUR_S)
+        await world.crawl(changed=True, modified=int(world.clock.now_at - 600))
+    await settle(world)
+    assert await rate_per_hour(world) > 1.3 * undated

@@ -231,11 +231,16 @@ def test_several_sources_are_superposed() -> None:
 def test_a_source_that_turns_bad_loses_its_say_within_twenty_checks() -> None:
     """Precision 0.8 until now; from now on signals are false and the page rarely changes."""
     generator = np.random.default_rng(6)
-    weight = np.full(500, -np.log(0.2))
-    good, bad = np.full(500, NEW), np.full(500, NEW)
-    for _ in range(20):
-        good = check(good, 0.1, weight, generator.random(500) < 1 - np.exp(-0.1 - weight))
-        bad = check(bad, 0.1, weight, generator.random(500) < 1 - np.exp(-0.1))
+    weight = -np.log(0.2)
+
+    def follow(depth: float) -> Floats:
+        trust = np.full(500, NEW)
+        for _ in range(20):
+            changed = generator.random(500) < 1 - np.exp(-depth)
+            trust = np.array([check(t, 0.1, weight, z) for t, z in zip(trust, changed, strict=True)])
+        return trust
+
+    good, bad = follow(0.1 + weight), follow(0.1)
     assert np.mean(1 - np.exp(-discredited(weight, good))) > 0.75
     assert np.mean(1 - np.exp(-discredited(weight, bad))) < 0.2
 

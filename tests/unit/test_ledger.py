@@ -7,7 +7,7 @@ import numpy as np
 from service.ledger import MOST_SOURCES, OTHER, Entry, fold_all, stack
 from service.policy.reputation import NEW
 from service.store.observations import Observation, PageName
-from service.trust import pack_trust, read_trust, update
+from service.trust import DATES, Trust, believable_dates, pack_trust, read_trust, update
 
 PAGE: PageName = ("host-------", 7)
 
@@ -71,7 +71,7 @@ def test_a_change_whose_instant_is_known_says_when() -> None:
     vague, exact = entries(), entries()
     page = ("host-------", 0)
     fold_all(vague, [Observation(b"1", page, 1000.0, 0.0, True, 0.1, {})], 40.0)
-    fold_all(exact, [Observation(b"1", page, 1000.0, 400.0, True, 0.1, {})], 40.0)
+    fold_all(exact, [Observation(b"1", page, 1000.0, 400.0, True, 0.1, {})], 40.0, dated={b"1"})
     assert vague[page].row["quiet_s"][0] == 0
     assert exact[page].row["quiet_s"][0] == np.float32(400)
 
@@ -107,3 +107,40 @@ def test_trust_is_checked_in_the_order_of_the_log_whatever_the_batches() -> None
         parts = {h: read_trust(pack_trust(t)) for h, t in parts.items()}
         update(parts, some, fold_all(kept, some, 40.0))
     assert whole == parts
+
+
+def dated(number: int, since_s: float, changed: bool = True, signals: int = 0) -> Observation:
+    heard = {0: signals} if signals else {}
+    return Observation(str(number).encode(), PAGE, 1000.0, since_s, changed, 0.1, heard)
+
+
+def test_dates_of_change_are_used_once_four_in_a_row_have_fitted() -> None:
+    trusts: dict[str, Trust] = {PAGE[0]: {}}
+    used = believable_dates(trusts, [dated(number, 400.0) for number in range(8)])
+    assert sorted(used) == [b"4", b"5", b"6", b"7"]
+    obscured = [dated(9, 400.0, signals=1), dated(10, 1500.0, changed=False)]
+    assert believable_dates(trusts, obscured) == set()
+
+
+def test_a_server_that_dates_every_answer_with_its_clock_is_not_believed() -> None:
+    trusts: dict[str, Trust] = {PAGE[0]: {}}
+    assert not believable_dates(trusts, [dated(number, 0.5, number % 2 == 0) for number in range(50)])
+
+
+def test_one_date_that_contradicts_the_fetch_costs_the_belief() -> None:
+    trusts: dict[str, Trust] = {PAGE[0]: {}}
+    believable_dates(trusts, [dated(number, 400.0) for number in range(20)])
+    believable_dates(trusts, [dated(20, 400.0, changed=False)])
+    assert not believable_dates(trusts, [dated(21, 400.0)])
+    assert believable_dates(trusts, [dated(number, 400.0) for number in range(22, 30)])
+
+
+def test_credibility_of_dates_does_not_depend_on_the_batches() -> None:
+    log = [dated(number, 100.0 + number, number % 7 != 3) for number in range(60)]
+    whole: dict[str, Trust] = {PAGE[0]: {}}
+    parts: dict[str, Trust] = {PAGE[0]: {}}
+    used = believable_dates(whole, log)
+    apart = set[bytes]().union(*(believable_dates(parts, log[at : at + 7]) for at in range(0, 60, 7)))
+    assert used == apart
+    assert whole == parts
+    assert DATES in whole[PAGE[0]]

@@ -61,8 +61,8 @@ local function observe(shard, host, page, item, fetched_at, later)
     depth = depth + sources:byte(at + 1) * weight_of(host, r, sources:byte(at))
   end
   local changed = found(r, item) == RESULTS.ok and 1 or 0
-  local since_ms = 0
-  if changed == 1 and item[10] > 0 then since_ms = math.max(0, math.floor(fetched_at - item[10] * 1000)) end
+  local since_ms = 0  -- unknown; a date after the fetch counts as one at the fetch
+  if item[10] > 0 then since_ms = math.max(1, math.floor(fetched_at - item[10] * 1000)) end
   local observation = struct.pack('<I4I6I6Bf', page.id, math.floor(fetched_at - r.crawled_at), since_ms, changed, depth)
   redis.call('XADD', shard .. ':observed', 'MAXLEN', '~', MOST_OBSERVATIONS, '*', 'o',
     observation .. host.hid .. sources)
