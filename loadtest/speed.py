@@ -66,8 +66,7 @@ async def measure(url: str, pages: int) -> dict[str, float]:
         if number:
             server.waited_s, started = 0.0, time.perf_counter()
             for shard in range(settings.shards):
-                while await learner.drain(shard):
-                    pass
+                await learner.drain_all(shard)
             drained_s += time.perf_counter() - started
             drained_wait_s += server.waited_s
     server.waited_s, started = 0.0, time.perf_counter()

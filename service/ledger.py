@@ -43,12 +43,13 @@ class Entry:
         return read_evidence(self.body, max(1, len(self.sources)))
 
     def over(self, sources: tuple[int, ...]) -> bytes:
-        """The record with a column for each of these sources, which include the page's own."""
+        """The record with a column for each of these sources; what has none is counted under the rest."""
         wide, row = no_evidence(1, max(1, len(sources))), self.row
         for name in wide.dtype.names or ():
             if name in ("signals", "quiet_signals", "heard"):
                 for column, source in enumerate(self.sources):
-                    wide[name][..., sources.index(source)] = row[name][..., column]
+                    place = sources.index(source if source in sources else OTHER)
+                    wide[name][..., place] += row[name][..., column]
             else:
                 wide[name] = row[name]
         return wide.tobytes()

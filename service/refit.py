@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from service.beliefs import model_rows, ranking_rows
+from service.cohort import Cohort, gather, sources_of
 from service.domain import Floats, Price
-from service.ledger import MOST_SOURCES, OTHER, Entry, stack
+from service.ledger import OTHER, Entry
 from service.policy import pooling
 from service.policy.estimate import Estimate, Prior, fit
 from service.policy.exploration import optimistic
 from service.policy.ranking import storable
 from service.policy.reputation import discredited
 from service.store.learned import HostPages
-from service.store.records import CRAWLED, STARTED, pack_rows, read_heads, read_record, request_rate_per_day
+from service.store.records import STARTED, pack_rows, read_heads
 from service.store.shards import Bin
 from service.sums import DEFAULTS, FIGURES, Said, Sums
 from service.trust import read_trust
@@ -43,20 +43,6 @@ class Refitted:
     pages: list[BinRows]
 
 
-@dataclass(slots=True)
-class _Group:
-    """Hosts with as many sources each, as one problem."""
-
-    hosts: list[HostPages]
-    sources: list[tuple[int, ...]]
-    heads: NDArray[Any]
-    host: NDArray[np.intp]  # of each page
-    evidence: NDArray[Any]
-    open_s: Floats
-    open_signals: Floats
-    importance: Floats
-
-
 def refit(
     hosts: list[HostPages],
     said: Said,
@@ -74,17 +60,17 @@ def refit(
             for page_bin, kept in zip(host.bins, host.evidence, strict=True)
             for page_id in page_bin.ids
         ]
-        sources = _sources_of(entries)
+        sources = sources_of(entries)
         groups[len(sources)].append((host, sources, entries))
     learned: list[Refitted] = []
     for parts in groups.values():
         if any(entries for _, _, entries in parts):
-            group = _group(parts, now_at, requests_half_life_s)
+            group = gather(parts, now_at, requests_half_life_s)
             learned += _refit_group(group, said, price, pooled)
     return learned
 
 
-def _estimate(group: _Group, said: Said, pooled: bool) -> tuple[Estimate, Prior, list[Sums], Any, Any]:
+def _estimate(group: Cohort, said: Said, pooled: bool) -> tuple[Estimate, Prior, list[Sums], Any, Any]:
     sums = [Sums.read(h.sums, s) for h, s in zip(group.hosts, group.sources, strict=True)]
     blank = np.zeros(2)
     heard = np.array([[said.sources.get(n, blank) for n in (s or (OTHER,))] for s in group.sources])
@@ -99,7 +85,7 @@ def _estimate(group: _Group, said: Said, pooled: bool) -> tuple[Estimate, Prior,
     return found, prior, sums, host_belief, source_belief
 
 
-def _refit_group(group: _Group, said: Said, price: Price, pooled: bool) -> list[Refitted]:
+def _refit_group(group: Cohort, said: Said, price: Price, pooled: bool) -> list[Refitted]:
     found, prior, before, host_belief, source_belief = _estimate(group, said, pooled)
     signals = group.evidence["signals"].astype(np.float64) + group.open_signals
     watched = group.evidence["watched_s"].astype(np.float64) + group.open_s
@@ -134,7 +120,7 @@ def _refit_group(group: _Group, said: Said, price: Price, pooled: bool) -> list[
     ]
 
 
-def _trust(group: _Group) -> Floats:
+def _trust(group: Cohort) -> Floats:
     """Trust of each host in each of its sources; full where a source was never checked."""
     rows = []
     for host, sources in zip(group.hosts, group.sources, strict=True):
@@ -171,51 +157,7 @@ def _lonely_prior(prior: Prior) -> Prior:
     )
 
 
-def _sources_of(entries: list[Entry]) -> tuple[int, ...]:
-    """The sources a host's pages have heard of, in order, the rest under one number."""
-    numbers = sorted({number for entry in entries for number in entry.sources})
-    if len(numbers) <= MOST_SOURCES:
-        return tuple(numbers)
-    return (*[n for n in numbers if n != OTHER][: MOST_SOURCES - 1], OTHER)
-
-
-def _group(
-    parts: list[tuple[HostPages, tuple[int, ...], list[Entry]]], now_at: float, requests_half_life_s: float
-) -> _Group:
-    raws = [raw for host, _, _ in parts for page_bin in host.bins for raw in page_bin.records]
-    heads = read_heads(raws)
-    counts = [len(entries) for _, _, entries in parts]
-    width = max(1, len(parts[0][1]))
-    open_s, open_signals = np.zeros(len(raws)), np.zeros((len(raws), width))
-    importance = heads["model"]["importance"].astype(np.float64)
-    at = 0
-    for host, sources, _ in parts:
-        for page_bin, asked in zip(host.bins, host.requests, strict=True):
-            for page_id, raw in zip(page_bin.ids, page_bin.records, strict=True):
-                if heads["flags"][at] & CRAWLED:
-                    record = read_record(raw)
-                    open_s[at] = max(0.0, now_at - record.crawled_at_ms / 1000)
-                    for number, count in record.sources.items():
-                        if sources:
-                            column = sources.index(number) if number in sources else len(sources) - 1
-                            open_signals[at, column] += count
-                if page_id in asked:
-                    rate = request_rate_per_day(asked[page_id], now_at * 1000, requests_half_life_s)
-                    importance[at] = max(rate, 1e-6)
-                at += 1
-    return _Group(
-        hosts=[host for host, _, _ in parts],
-        sources=[sources for _, sources, _ in parts],
-        heads=heads,
-        host=np.repeat(np.arange(len(parts)), counts),
-        evidence=np.concatenate([stack(entries, sources) for _, sources, entries in parts]),
-        open_s=open_s,
-        open_signals=open_signals,
-        importance=importance,
-    )
-
-
-def _by_bin(group: _Group, host_at: int, belief: list[bytes]) -> list[BinRows]:
+def _by_bin(group: Cohort, host_at: int, belief: list[bytes]) -> list[BinRows]:
     """A host's pages to be written, bin by bin."""
     at = int(np.searchsorted(group.host, host_at))
     found = []
@@ -237,7 +179,7 @@ def estimate_page(
     entry = Entry.read(raw)
     sources = entry.sources
     counts = [[float(open_signals.get(number, 0)) for number in sources or (OTHER,)]]
-    group = _Group(
+    group = Cohort(
         hosts=[HostPages("", sums, b"", [], [], [])],
         sources=[sources],
         heads=read_heads([]),

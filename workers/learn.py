@@ -60,35 +60,42 @@ class Learner:
 
     async def learn(self, shard: int, now_at: float) -> int:
         """Drain and refit one shard."""
-        while await self.drain(shard):
-            pass
+        await self.drain_all(shard)
         remodelled = await self.refit(shard, now_at)
         telemetry.WORKER_RUN.labels("learn").set(time.time())
         return remodelled
 
-    async def drain(self, shard: int) -> int:
-        """Fold the oldest observations into evidence; how many there were."""
-        observations = await self._observations.read(shard, AT_ONCE)
+    async def drain_all(self, shard: int) -> int:
+        """Fold every observation there is into evidence, those a dead owner had begun first; how many."""
+        folded = 0
+        for begun in (True, False):
+            while count := await self.drain(shard, begun=begun):
+                folded += count
+        return folded
+
+    async def drain(self, shard: int, *, begun: bool = True) -> int:
+        """Fold the oldest observations that were (or were not) begun into evidence; how many there were."""
+        observations = await self._observations.read(shard, AT_ONCE, begun=begun)
         if not observations:
             return 0
         pages = list(dict.fromkeys(o.page for o in observations))
-        raws, kept = await self._observations.evidence(shard, pages)
+        raws, kept, calibration = await self._observations.evidence(shard, pages)
         entries = {page: Entry.read(raw) for page, raw in zip(pages, raws, strict=True)}
         trusts = {host_id: read_trust(raw) for host_id, raw in kept.items()}
         dated = believable_dates(trusts, observations)
         claims = fold_all(entries, observations, self._settings.half_life_crawls, dated=dated)
         update(trusts, observations, claims)
         items = [(*page, entry.pack()) for page, entry in entries.items()]
-        checked = Calibration.read((await self._observations.calibration())[shard])
+        checked = Calibration.read(calibration)
         checked.add(_predicted(observations), np.array([o.changed for o in observations]))
-        await self._observations.fold(
+        kept_whole = await self._observations.fold(
             shard,
             [o.entry for o in observations],
             items,
             trusts=[(host_id, pack_trust(trust)) for host_id, trust in sorted(trusts.items()) if trust],
             checked=checked.pack(),
         )
-        return len(observations)
+        return len(observations) if kept_whole else 0
 
     async def refit(self, shard: int, now_at: float) -> int:
         """New models for the pages of hosts that have news."""
@@ -112,15 +119,10 @@ class Learner:
             requests_half_life_s=self._settings.requests_half_life_s,
             pooled=self._pooled,
         )
-        return sum([await self._write(shard, host) for host in found])
-
-    async def _write(self, shard: int, host: Refitted) -> int:
-        # Models first: until they are written the host still has news.
-        written = 0
-        for page_bin, rows in host.pages:
-            written += await self._learned.remodel(shard, page_bin, rows) if rows else 0
-        clean = host.moved < self._settled
-        await self._learned.believe(shard, host.host_id, host.sums.pack(), _pack_weights(host), clean=clean)
+        # Models first: until they are written the hosts still have news.
+        written = await self._learned.remodel(shard, [row for host in found for row in host.pages])
+        beliefs = [(h.host_id, h.sums.pack(), _pack_weights(h), h.moved < self._settled) for h in found]
+        await self._learned.believe(shard, beliefs)
         return written
 
 

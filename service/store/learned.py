@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ from service.store import keys
 from service.store.connection import Server
 from service.store.shards import Bin, Shards
 from service.store.wire import pack, pairs
+
+HOSTS_AT_ONCE, BINS_AT_ONCE = 64, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,39 +42,55 @@ class Learned:
     async def hosts_with_news(self, shard: int, most: int) -> AsyncIterator[list[HostPages]]:
         """Hosts whose pages have new evidence, in groups of about `most` pages."""
         members = await self._server.execute("SMEMBERS", keys.dirty(self._prefixes[shard]))
+        waiting = sorted(member.decode() for member in members)
         group: list[HostPages] = []
-        for host_id in sorted(member.decode() for member in members):
-            group.append(await self.read_host(shard, host_id))
+        for at in range(0, len(waiting), HOSTS_AT_ONCE):
+            group += await self.read_hosts(shard, waiting[at : at + HOSTS_AT_ONCE])
             if sum(host.size for host in group) >= most:
                 yield group
                 group = []
         if group:
             yield group
 
-    async def read_host(self, shard: int, host_id: str) -> HostPages:
-        """One host with all its pages; three round trips."""
-        prefix = self._prefixes[shard]
-        fields = ("bins", "price", "sums", "trust")
-        bins, price, sums, trust = await self._server.execute("HMGET", keys.host(prefix, host_id), *fields)
-        names = [(host_id, number, float(price or 0)) for number in range(int(bins or 0))]
-        pipeline = self._server.pipeline()
-        for _, number, _ in names:
+    async def read_hosts(self, shard: int, host_ids: Sequence[str]) -> list[HostPages]:
+        """Hosts with all their pages; two round trips, and two more for every so many bins."""
+        prefix, pipeline = self._prefixes[shard], self._server.pipeline()
+        for host_id in host_ids:
+            key = keys.host(prefix, host_id)
+            pipeline.execute_command("HMGET", key, "bins", "price", "sums", "trust")
+        heads = dict(zip(host_ids, await self._server.run(pipeline), strict=True))
+        names = [(h, n, float(row[1] or 0)) for h, row in heads.items() for n in range(int(row[0] or 0))]
+        read: dict[str, list[tuple[Bin, dict[int, bytes], dict[int, bytes]]]] = defaultdict(list)
+        for at in range(0, len(names), BINS_AT_ONCE):
+            for row in await self._read_bins(shard, names[at : at + BINS_AT_ONCE]):
+                read[row[0].host_id].append(row)
+        return [
+            HostPages(h, sums or b"", trust or b"", *_columns(read[h]))
+            for h, (_, _, sums, trust) in heads.items()
+        ]
+
+    async def _read_bins(
+        self, shard: int, names: Sequence[tuple[str, int, float]]
+    ) -> list[tuple[Bin, dict[int, bytes], dict[int, bytes]]]:
+        """Bins with the evidence and the requests kept of their pages."""
+        prefix, pipeline = self._prefixes[shard], self._server.pipeline()
+        for host_id, number, _ in names:
             pipeline.execute_command("HGETALL", keys.evidence(prefix, host_id, number))
             pipeline.execute_command("HGETALL", keys.requests(prefix, host_id, number))
-        kept = [_by_id(answer) for answer in await self._server.run(pipeline)] if names else []
-        read = await self._shards.read_bins(shard, names) if names else []
-        return HostPages(host_id, sums or b"", trust or b"", read, kept[::2], kept[1::2])
+        kept = [_by_id(answer) for answer in await self._server.run(pipeline)]
+        bins = await self._shards.read_bins(shard, names)
+        return list(zip(bins, kept[::2], kept[1::2], strict=True))
 
-    async def believe(self, shard: int, host_id: str, sums: bytes, weights: bytes, *, clean: bool) -> None:
-        """Keep a host's sums and its sources' weights; `clean` if nothing is new about it any more."""
-        args = (host_id, sums, weights, "1" if clean else "")
-        await self._server.call("believe", [self._prefixes[shard]], args)
+    async def believe(self, shard: int, hosts: Sequence[tuple[str, bytes, bytes, bool]]) -> None:
+        """Keep hosts' sums and their sources' weights; `True` if nothing is new about a host any more."""
+        calls = [(host_id, sums, weights, "1" if clean else "") for host_id, sums, weights, clean in hosts]
+        await self._server.call_many("believe", [self._prefixes[shard]], calls)
 
-    async def remodel(self, shard: int, page_bin: Bin, pages: Sequence[tuple[int, int, bytes]]) -> int:
-        """Write models and rankings of a bin's pages; how many were taken."""
-        args = (page_bin.host_id, page_bin.number, pack(list(pages)))
-        reply = await self._server.call("remodel", [self._prefixes[shard]], args)
-        return int(reply[1])
+    async def remodel(self, shard: int, bins: Sequence[tuple[Bin, list[tuple[int, int, bytes]]]]) -> int:
+        """Write models and rankings of bins' pages; how many were taken."""
+        calls = [(page_bin.host_id, page_bin.number, pack(pages)) for page_bin, pages in bins if pages]
+        replies = await self._server.call_many("remodel", [self._prefixes[shard]], calls)
+        return sum(int(reply[1]) for reply in replies)
 
     async def all_sums(self, shard: int) -> list[bytes]:
         """The sums of every host of a shard that has any."""
@@ -109,3 +128,9 @@ class Learned:
 
 def _by_id(answer: Any) -> dict[int, bytes]:
     return {int(page_id): raw for page_id, raw in pairs(answer)}
+
+
+def _columns(
+    rows: list[tuple[Bin, dict[int, bytes], dict[int, bytes]]],
+) -> tuple[list[Bin], list[dict[int, bytes]], list[dict[int, bytes]]]:
+    return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]

@@ -46,25 +46,29 @@ class Observations:
         self._prefixes = keys.shard_prefixes(shards)
         self._grouped: set[int] = set()
 
-    async def read(self, shard: int, most: int) -> list[Observation]:
-        """The oldest observations nobody has finished: first those begun by somebody, then new ones."""
-        await self._ensure_group(shard)
-        for start in ("0", ">"):
-            command = ("XREADGROUP", "GROUP", GROUP, CONSUMER, "COUNT", most, "STREAMS")
-            answer = await self._server.execute(*command, keys.observed(self._prefixes[shard]), start)
-            entries = _entries(answer)
-            if entries:
-                return [_observation(entry, fields) for entry, fields in entries]
-        return []
+    async def read(self, shard: int, most: int, *, begun: bool = True) -> list[Observation]:
+        """The oldest observations that were read before but not finished, or else the oldest never read.
 
-    async def evidence(self, shard: int, pages: Sequence[PageName]) -> tuple[list[bytes], dict[str, bytes]]:
-        """The evidence of some pages, and the trust their hosts have in sources; two round trips."""
+        What was begun must be finished first: a page's observations are folded in their order.
+        """
+        await self._ensure_group(shard)
+        command = ("XREADGROUP", "GROUP", GROUP, CONSUMER, "COUNT", most, "STREAMS")
+        stream = keys.observed(self._prefixes[shard])
+        answer = await self._server.execute(*command, stream, "0" if begun else ">")
+        return [_observation(entry, fields) for entry, fields in _entries(answer)]
+
+    async def evidence(
+        self, shard: int, pages: Sequence[PageName]
+    ) -> tuple[list[bytes], dict[str, bytes], bytes]:
+        """The evidence of some pages, the trust in their hosts' sources, the calibration; two round trips."""
         prefix = self._prefixes[shard]
         host_ids = sorted({host_id for host_id, _ in pages})
         pipeline = self._server.pipeline()
         for host_id in host_ids:
             pipeline.execute_command("HMGET", keys.host(prefix, host_id), "bins", "trust")
-        hosts = dict(zip(host_ids, await self._server.run(pipeline), strict=True))
+        pipeline.execute_command("HGET", keys.meta(prefix), "calibration")
+        *rows, calibration = await self._server.run(pipeline)
+        hosts = dict(zip(host_ids, rows, strict=True))
         bins: dict[tuple[str, int], list[PageName]] = defaultdict(list)
         for host_id, page_id in pages:
             number = keys.bin_of(page_id, int(hosts[host_id][0] or 1))
@@ -76,7 +80,8 @@ class Observations:
         found: dict[PageName, bytes] = {}
         for group, raws in zip(bins.values(), await self._server.run(pipeline), strict=True):
             found.update((page, raw or b"") for page, raw in zip(group, raws, strict=True))
-        return [found[page] for page in pages], {h: trust or b"" for h, (_, trust) in hosts.items()}
+        trusts = {host_id: trust or b"" for host_id, (_, trust) in hosts.items()}
+        return [found[page] for page in pages], trusts, calibration or b""
 
     async def fold(
         self,

@@ -151,10 +151,15 @@ def request_rate_per_day(raw: bytes, now_ms: float, half_life_s: float) -> float
     return float(count * left / weight_ms * DAY_S * 1000)
 
 
-def _tail(raw: bytes) -> tuple[dict[int, int], str, str]:
+def read_sources(raw: bytes) -> dict[int, int]:
+    """Signals since the last crawl, by source number."""
     at = HEAD.itemsize
     pairs = raw[at + 1 : at + 1 + 2 * raw[at]]
-    at += 1 + 2 * raw[at]
+    return dict(zip(pairs[::2], pairs[1::2], strict=True))
+
+
+def _tail(raw: bytes) -> tuple[dict[int, int], str, str]:
+    at = HEAD.itemsize + 1 + 2 * raw[HEAD.itemsize]
     etag = raw[at + 1 : at + 1 + raw[at]].decode("latin-1")
     path = raw[at + 1 + raw[at] :].decode()
-    return dict(zip(pairs[::2], pairs[1::2], strict=True)), etag, path
+    return read_sources(raw), etag, path

@@ -88,12 +88,9 @@ class Shards:
 
     async def reprice(self, shard: int, items: Sequence[tuple[Bin, list[tuple[int, int, bytes]]]]) -> int:
         """Write rankings back, bin by bin; one call each, so that no call is long. Returns how many."""
-        repriced = 0
-        for page_bin, pages in items:
-            args = (page_bin.host_id, page_bin.number, pack(pages))
-            reply = await self._server.call("reprice", [self.prefixes[shard]], args)
-            repriced += int(reply[1])
-        return repriced
+        calls = [(page_bin.host_id, page_bin.number, pack(pages)) for page_bin, pages in items]
+        replies = await self._server.call_many("reprice", [self.prefixes[shard]], calls)
+        return sum(int(reply[1]) for reply in replies)
 
     async def promote(self, shard: int, pages: Sequence[tuple[str, int]]) -> int:
         """Let these pages be served next, whatever they are worth; how many waited."""

@@ -67,6 +67,13 @@ def test_a_page_widens_to_its_hosts_sources_without_losing_counts() -> None:
     assert wide["signals"][0].tolist() == [0.0, 4.0]
 
 
+def test_sources_a_host_has_no_column_for_are_counted_with_the_rest() -> None:
+    kept = {PAGE: Entry.read(b"")}
+    fold_all(kept, [Observation(b"1", PAGE, 100.0, 0.0, False, 0.1, {7: 4, 8: 1, OTHER: 2})], 40.0)
+    wide = stack([kept[PAGE]], (1, 2, 7, OTHER))
+    assert wide["signals"][0].tolist() == [0.0, 0.0, 4.0, 3.0]
+
+
 def test_a_change_whose_instant_is_known_says_when() -> None:
     vague, exact = entries(), entries()
     page = ("host-------", 0)

@@ -15,12 +15,14 @@ register('fold', function(keys, args)
   local hosts = {}
   for _, item in ipairs(cmsgpack.unpack(args[2])) do
     local hid, id, evidence = unpack(item)
-    if hosts[hid] == nil then hosts[hid] = load_host(shard, hid) or false end
+    if hosts[hid] == nil then
+      hosts[hid] = load_host(shard, hid) or false
+      if hosts[hid] then redis.call('SADD', shard .. ':dirty', hid) end
+    end
     if hosts[hid] then
       local bin = bin_of(id, hosts[hid].bins)
-      if (redis.call('HGET', record_key(shard, hid, bin), id) or '') ~= '' then
+      if redis.call('HSTRLEN', record_key(shard, hid, bin), id) > 0 then
         redis.call('HSET', evidence_key(shard, hid, bin), id, evidence)
-        redis.call('SADD', shard .. ':dirty', hid)
       end
     end
   end
