@@ -173,6 +173,7 @@ class NewPage:
     address: Address
     belief: Belief
     fixed: bool
+    min_crawls_per_day: float | None = None  # None: as it is; 0: no floor of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,12 @@ class NewSignal:
     source: str
     at: float | None
     dedupe: bytes
+    sender: str = ""  # whose key vouches for it
+
+    @property
+    def origin(self) -> str:
+        """What its quality is learned under: the source, and who sent it if that is known."""
+        return f"{self.source}@{self.sender}" if self.sender else self.source
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from service.address import Address, shard_of
+from service.calibration import Calibration
 from service.clock import Clock
 from service.dispatcher import Dispatcher, Leases
 from service.domain import (
@@ -96,9 +97,9 @@ class Frontier:
         """A word per signal; one round trip per shard, one more for source names never seen, and once a
         second one for the sources' delays.
         """
-        numbers = await self.control.source_numbers({s.source for s in signals})
+        numbers = await self.control.source_numbers({s.origin for s in signals})
         delays, default_s = await self.control.source_delays(), self.settings.signal_delay_s
-        items = [signal_row(s, numbers[s.source], delays.get(numbers[s.source], default_s)) for s in signals]
+        items = [signal_row(s, numbers[s.origin], delays.get(s.source, default_s)) for s in signals]
         call = partial(self._pages.signals, window_s=self.settings.signal_window_s)
         return await self._by_shard([s.address.host_id for s in signals], items, call)
 
@@ -124,13 +125,20 @@ class Frontier:
         return await self._pages.inspect(shard, address.host_id, address.page_id, address.path)
 
     async def estimate(self, address: Address, state: PageState) -> tuple[Estimate, tuple[int, ...]]:
-        """What was learned of a page and how firmly, by source; three round trips."""
+        """What was learned of a page and how firmly, by source; four round trips."""
         shard = shard_of(address.host_id, self.settings.shards)
         evidence, sums = await self._learned.page(shard, address.host_id, state.page_id)
-        said = read_said(await self._learned.said())
+        said = read_said(await self._learned.said(), await self.control.source_names())
         record = read_record(state.record)
         open_s = max(0.0, (state.now_ms - record.crawled_at_ms) / 1000) if record.crawled_at_ms else 0.0
         return estimate_page(evidence, sums, said, open_s=open_s, open_signals=record.sources)
+
+    async def calibration(self) -> Calibration:
+        """Predictions against what came, over all shards; one round trip."""
+        total = Calibration.read(b"")
+        for raw in await self.observations.calibration():
+            total.merge(Calibration.read(raw))
+        return total
 
     async def set_host(self, address: Address, changes: dict[str, float]) -> None:
         """Rules for one host, obeyed from the answer on; one round trip."""

@@ -16,6 +16,7 @@ from service.store.records import FIXED, STARTED, pack_rows, read_record
 from service.store.rows import Row
 
 ONLY_ADD, REPLACE = -2, -1
+UNSAID = -1.0  # of a floor: it stays as it is
 KEPT = FIXED | STARTED  # what stays of a page of whose model nothing new is said
 PRICE_AGE_S = 1.0  # how old a price new pages may be ranked by; the worker renews it anyway
 UPDATE_TRIES = 4
@@ -88,7 +89,7 @@ class Register:
         ranking = pack_rows(ranking_rows(model, price))
         belief = [r + m for r, m in zip(ranking, pack_rows(model_rows(model)), strict=True)]
         items = [
-            (a.host_id, a.host, a.page_id, a.path, belief[at], flags[at], expected[at])
+            (a.host_id, a.host, a.page_id, a.path, belief[at], flags[at], expected[at], _floor(pages[at]))
             for at, a in enumerate(page.address for page in pages)
         ]
         return await self._by_shard([p.address.host_id for p in pages], items, self._pages.put)
@@ -102,6 +103,10 @@ class Register:
         if self._price is None or now - self._price[0] > PRICE_AGE_S:
             self._price = (now, await self._control.price())
         return self._price[1]
+
+
+def _floor(page: NewPage) -> float:
+    return UNSAID if page.min_crawls_per_day is None else page.min_crawls_per_day
 
 
 def _flags(page: NewPage) -> int:

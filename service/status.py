@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from service import telemetry
-from service.calibration import Calibration
 from service.frontier import Frontier
 
 
@@ -28,7 +27,7 @@ async def gather_status(frontier: Frontier) -> dict[str, Any]:
         "due_price": price.due,
         "expected_freshness": sum(s.fresh_weight for s in shards) / weight if weight else None,
         "repriced_lag_s": _lag(priced, now_at),
-        "calibration_error": await _calibration_error(frontier),
+        "calibration_error": (await frontier.calibration()).error,
         "observations": await frontier.observations.backlog(),
         "signal_precision": await _precision(frontier),
         "bytes_per_page": memory / pages if pages else None,
@@ -39,20 +38,15 @@ async def gather_status(frontier: Frontier) -> dict[str, Any]:
     }
 
 
-async def _calibration_error(frontier: Frontier) -> float | None:
-    total = Calibration.read(b"")
-    for raw in await frontier.observations.calibration():
-        total.merge(Calibration.read(raw))
-    return total.error
-
-
 async def _precision(frontier: Frontier) -> dict[str, float]:
-    """The learned precision of each source."""
+    """The learned precision of each source, whoever sends it."""
     names = await frontier.control.source_names()
-    figures = await frontier.shards.source_figures()
-    return {
-        names.get(number, "other"): row[1] / row[0] for number, row in figures.items() if row and row[0] > 0
-    }
+    rates: dict[str, tuple[float, float]] = {}
+    for number, row in (await frontier.shards.source_figures()).items():
+        source = names.get(number, "other").partition("@")[0]
+        signals, true = rates.get(source, (0.0, 0.0))
+        rates[source] = signals + row[0], true + row[1]
+    return {source: true / signals for source, (signals, true) in rates.items() if signals > 0}
 
 
 def _lag(priced: list[float | None], now_at: float) -> float | None:

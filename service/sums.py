@@ -77,12 +77,28 @@ def pack_said(said: Said) -> bytes:
     return pack([said.silent.tolist(), sources])
 
 
-def read_said(raws: list[bytes]) -> Said:
-    """What all shards say together."""
+def read_said(raws: list[bytes], names: dict[int, str]) -> Said:
+    """What all shards say together; senders of one source, by the sources' names, lean on each other.
+
+    Only senders whose name a key vouches for: what comes without one says nothing of those.
+    """
     total = Said()
     for raw in raws:
         silent, sources = unpack(raw)
         total.silent[:] += silent
         for number, message in sources:
             total.sources[number] = total.sources.get(number, np.zeros(2)) + np.array(message)
+    for kin in _families(names):
+        rows = np.array([total.sources.get(number, np.zeros(2)) for number in kin])
+        total.sources.update(zip(kin, pooling.lean_on_kin(rows, DEFAULTS), strict=True))
     return total
+
+
+def _families(names: dict[int, str]) -> list[list[int]]:
+    """Numbers of the senders of each source that has several."""
+    families: dict[str, list[int]] = defaultdict(list)
+    for number, name in sorted(names.items()):
+        source, _, sender = name.partition("@")
+        if sender:
+            families[source].append(number)
+    return [kin for kin in families.values() if len(kin) > 1]

@@ -87,7 +87,7 @@ class Learner:
         update(trusts, observations, claims)
         items = [(*page, entry.pack()) for page, entry in entries.items()]
         checked = Calibration.read(calibration)
-        checked.add(_predicted(observations), np.array([o.changed for o in observations]))
+        checked.add(_predicted(observations), np.array([o.changed for o in observations]), claims)
         kept_whole = await self._observations.fold(
             shard,
             [o.entry for o in observations],
@@ -110,7 +110,7 @@ class Learner:
         return remodelled
 
     async def _refit_some(self, shard: int, hosts: list[HostPages], price: Price, now_at: float) -> int:
-        said = read_said(await self._learned.said())
+        said = read_said(await self._learned.said(), await self._control.source_names())
         found = refit(
             hosts,
             said,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from service import telemetry
 from service.beliefs import ranking_rows
 from service.clock import Clock
-from service.domain import Model, Price
+from service.domain import Model, Policy, Price
 from service.policy.crawl_value import crawl_value
 from service.policy.interval import select
 from service.settings import Settings
@@ -58,7 +58,8 @@ class Repricer:
         if not self._is_due(shard, price, now_at):
             await self._shards.confirm_price(shard, checked_at=now_at)
             return 0
-        seen = _Seen()
+        policy = await self._control.policy()
+        seen = _Seen(unseen=Unseen(policy.min_crawls_per_day))
         async for bins in self._shards.bins(shard):
             full = [page_bin for page_bin in bins if page_bin.ids]
             if full:
@@ -67,20 +68,20 @@ class Repricer:
             shard, swept_at=now_at, fresh_weight=seen.fresh, weight=seen.weight, top=seen.top.tobytes()
         )
         await self._aim(price)
-        await self._explore(shard, seen.unseen, now_at)
+        await self._explore(shard, seen.unseen, policy, now_at)
         self._swept[shard] = (now_at, price.due)
         telemetry.WORKER_RUN.labels("reprice").set(time.time())
         return seen.renewed
 
-    async def _explore(self, shard: int, unseen: Unseen, now_at: float) -> None:
+    async def _explore(self, shard: int, unseen: Unseen, policy: Policy, now_at: float) -> None:
         """Spend the shard's share of the exploration budget that has accrued since its last sweep."""
-        policy, bandwidth = await self._control.policy(), await self._control.bandwidth()
+        bandwidth = await self._control.bandwidth()
         status = await self._shards.status()
         share = status[shard].pages / max(1, sum(s.pages for s in status))
         elapsed_s = now_at - self._swept[shard][0] if shard in self._swept else 0.0
         slots = bandwidth.crawls_per_second * elapsed_s * share
         credit = self._credit.get(shard, 0.0) + policy.explore * slots
-        pages, left = choose(unseen, policy, credit, slots)
+        pages, left = choose(unseen, credit, slots)
         self._credit[shard] = min(left, KEPT)
         if pages:
             await self._shards.promote(shard, pages)

@@ -23,19 +23,26 @@ class Gate:
         self._keys: dict[str, Key] = {}
         self._read_at = -FRESH_S
 
-    async def check(self, authorization: str, roles: frozenset[str]) -> None:
-        """Pass, or raise 401 (no valid key) or 403 (a key for something else)."""
+    async def check(self, authorization: str, roles: frozenset[str]) -> Key | None:
+        """The caller's key, None where none is needed; 401 without a valid one, 403 for another role's."""
         now = asyncio.get_running_loop().time()
         if now - self._read_at >= FRESH_S:
             self._keys, self._read_at = await self._keyring.all(), now
         if not self._keys:
-            return
+            return None
         scheme, _, secret = authorization.partition(" ")
         key = find(self._keys, secret.strip()) if scheme.lower() == "bearer" else None
         if key is None:
             raise Problem(401, "a valid key is needed: Authorization: Bearer <key>", headers=_CHALLENGE)
         if key.role not in roles:
             raise Problem(403, f"a key of role {key.role} may not do this")
+        return key
+
+
+def sender_of(request: Request) -> str:
+    """Who vouches for what is sent; '' where no key is needed."""
+    key: Key | None = request.state.key
+    return key.sender if key else ""
 
 
 def allow(*roles: str) -> Any:
@@ -44,7 +51,7 @@ def allow(*roles: str) -> Any:
 
     async def check(request: Request) -> None:
         gate: Gate = request.app.state.gate
-        await gate.check(request.headers.get("authorization", ""), allowed)
+        request.state.key = await gate.check(request.headers.get("authorization", ""), allowed)
 
     dependency: Callable[[Request], Coroutine[Any, Any, None]] = check
     return Depends(dependency)

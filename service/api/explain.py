@@ -50,6 +50,7 @@ def explain(address: Address, state: PageState, price: Price, learnt: Learnt) ->
         host=address.host,
         state=_state(record, state),
         importance=float(record.model.importance[0]),
+        min_crawls_per_day=record.min_crawls_per_day,
         model=_model(record, learnt),
         last_crawled_at=render_instant(record.crawled_at_ms / 1000) if crawled else None,
         effective_elapsed_s=elapsed_s if crawled else None,

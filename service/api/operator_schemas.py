@@ -57,15 +57,22 @@ class SourceInput(Struct, forbid_unknown_fields=True):
     delay_s: Annotated[float, Meta(ge=0, le=86400)] | None
 
 
-class SourceOut(Struct):
-    """A source of signals; what is not learned yet is null."""
+class SenderOut(Struct):
+    """Who sends a source's signals; what is not learned yet is null."""
 
     signals: int
     share_of_signals: float | None
+    share_of_crawls: float | None
     precision: float | None
     recall: float | None
     weight: float | None
+
+
+class SourceOut(SenderOut):
+    """A source of signals, all its senders together; and those by whose key they are known."""
+
     delay_s: float
+    senders: dict[str, SenderOut]
 
 
 class SourcesAnswer(Struct):

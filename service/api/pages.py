@@ -128,4 +128,4 @@ def read_page(item: PageInput) -> NewPage:
         signal_rate_per_day=item.signal_rate_per_day,
     )
     model_from(belief)
-    return NewPage(parse_url(item.url), belief, item.fixed)
+    return NewPage(parse_url(item.url), belief, item.fixed, item.min_crawls_per_day)

@@ -27,6 +27,7 @@ class PageInput(Struct, forbid_unknown_fields=True):
     precision: Share | None = None
     recall: Share | None = None
     signal_rate_per_day: Rate | None = None
+    min_crawls_per_day: Annotated[float, Meta(ge=0, le=1000)] | None = None
     fixed: bool = False
 
 
@@ -177,6 +178,7 @@ class PageAnswer(Struct):
     host: str
     state: str
     importance: float
+    min_crawls_per_day: float
     model: ModelOut
     last_crawled_at: str | None
     effective_elapsed_s: float | None

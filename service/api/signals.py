@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import blake2b
 
 from fastapi import APIRouter, Request
@@ -9,7 +10,7 @@ from fastapi.responses import Response
 
 from service import telemetry
 from service.address import parse_url
-from service.api.auth import allow
+from service.api.auth import allow, sender_of
 from service.api.body import decode_batch, json_answer
 from service.api.deps import frontier_of
 from service.api.instants import parse_instant
@@ -34,9 +35,10 @@ router = APIRouter(tags=["senders"], dependencies=[allow("sender")])
 async def post_signals(request: Request) -> Response:
     """A signal ages its page by what its source is worth. With an `id` it counts once; with only `at`, once
     per page, source and instant; with neither, once per page, source and minute. Signals that speak of a
-    time before the last crawl are answered as `duplicates`: that change has been fetched already.
+    time before the last crawl are answered as `duplicates`: that change has been fetched already. What a
+    source is worth is learned for each sender (each key's name) apart.
     """
-    batch, _ = await decode_batch(request, "signals", SignalInput, read_signal)
+    batch, _ = await decode_batch(request, "signals", SignalInput, partial(read_signal, sender_of(request)))
     words = await frontier_of(request).record_signals(batch.items)
     counts = {"accepted": 0, "duplicate": 0, "stale": 0, "unknown": 0}
     for signal, word in zip(batch.items, words, strict=True):
@@ -48,8 +50,8 @@ async def post_signals(request: Request) -> Response:
     return json_answer(answer, 202)
 
 
-def read_signal(item: SignalInput) -> NewSignal:
-    """A signal with the key that makes it count once."""
+def read_signal(sender: str, item: SignalInput) -> NewSignal:
+    """A signal with the key that makes it count once; nobody's id hides another sender's signal."""
     if item.source.endswith("\n"):
         raise InvalidSignal("source must be a short name of letters, digits, dots, dashes and colons")
     at = parse_instant(item.at)
@@ -57,6 +59,6 @@ def read_signal(item: SignalInput) -> NewSignal:
     dedupe = b""
     if item.id is not None or at is not None:
         name = item.id if item.id is not None else f"@{at}"
-        text = f"{item.source}\n{name}\n{address.host}{address.path}"
+        text = f"{item.source}@{sender}\n{name}\n{address.host}{address.path}"
         dedupe = blake2b(text.encode(), digest_size=8).digest()
-    return NewSignal(address, item.source, at, dedupe)
+    return NewSignal(address, item.source, at, dedupe, sender)

@@ -8,8 +8,8 @@ counted signal rate,
     log α_i = level + slope · (log γ_i − centre) ± spread,
 
 since pages of a host that share precision and recall have α/γ in common (slope 1), while slope 0
-is a rate in common. Signal weights go page → (host, source) → source → everything the same way
-without a slope. How far pages differ is learned too, so hosts of unlike pages pool little.
+is a rate in common. Signal weights go page → (host, source) → sender → source → everything the same
+way without a slope. How far pages differ is learned too, so hosts of unlike pages pool little.
 """
 
 from __future__ import annotations
@@ -159,6 +159,20 @@ def believe_sources(sums: Floats, source: Floats, defaults: Defaults) -> SourceB
         spread=_spread(sums[:, :, SOURCE_DEVIATION], sums[:, :, SOURCE_KNOWN], defaults),
         signal_rate=counted / watched,
     )
+
+
+def lean_on_kin(messages: Floats, defaults: Defaults) -> Floats:
+    """What hosts say of each sender of a source, a row each, with what the other senders suggest put in.
+
+    A sender is believed to be like the others of its source until its own signals have been checked: their
+    level takes the place of the default, with the weight the default has. One without kin stays as it is.
+    """
+    upward = ascend(messages[:, 0], messages[:, 1], defaults.source_spread)
+    default = np.log(defaults.weight)
+    kin = level_of(np.sum(upward, axis=0) - upward, default, defaults.source_spread)
+    leaned = messages.copy()
+    leaned[:, 1] += (kin - default) / defaults.source_spread
+    return leaned
 
 
 def ascend(weight: Floats, level: Floats, spread: float) -> Floats:

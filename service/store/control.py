@@ -24,7 +24,7 @@ class Control:
         self._server = server
         self._clock = clock
         self._sources: dict[str, int] = {}
-        self._delays: tuple[float, dict[int, float]] | None = None
+        self._delays: tuple[float, dict[str, float]] | None = None
 
     async def claim_shards(self, shards: int) -> None:
         """Fix the number of shards at the first start; InvalidSetting if it differs later."""
@@ -110,23 +110,23 @@ class Control:
         stored = await self._server.execute("HGETALL", f"{CONTROL}:sources")
         return {int(number): name.decode() for name, number in pairs(stored)}
 
-    async def source_delays(self) -> dict[int, float]:
-        """Seconds after a crawl in which a source's signals are late, where it has a delay of its own.
+    async def source_delays(self) -> dict[str, float]:
+        """By source: seconds after a crawl in which its signals are late, where it has a delay of its own.
 
         Asks the store once a second at most.
         """
         now = asyncio.get_running_loop().time()
         if self._delays is None or now - self._delays[0] > DELAYS_AGE_S:
             stored = await self._server.execute("HGETALL", DELAYS)
-            self._delays = (now, {int(number): float(ms) / 1000 for number, ms in pairs(stored)})
+            self._delays = (now, {name.decode(): float(ms) / 1000 for name, ms in pairs(stored)})
         return self._delays[1]
 
-    async def set_source_delay(self, number: int, delay_s: float | None) -> None:
+    async def set_source_delay(self, source: str, delay_s: float | None) -> None:
         """Give a source a delay of its own, or with None take it back."""
         if delay_s is None:
-            await self._server.execute("HDEL", DELAYS, number)
+            await self._server.execute("HDEL", DELAYS, source)
         else:
-            await self._server.execute("HSET", DELAYS, number, f"{delay_s * 1000:.3f}")
+            await self._server.execute("HSET", DELAYS, source, f"{delay_s * 1000:.3f}")
         self._delays = None
 
 

@@ -25,6 +25,11 @@ class Key:
     role: str
     created_at: float
 
+    @property
+    def sender(self) -> str:
+        """Whose signals it vouches for: a renewed key of the same name keeps its reputation."""
+        return self.name if self.name != self.role else self.id
+
 
 class Keyring:
     """The keys of one store."""

@@ -51,6 +51,7 @@ HEAD = np.dtype(
         ("expiries", "u1"),
         ("digest", "V8"),
         ("modified", "<u4"),
+        ("floor", "<f4"),
     ]
 )
 LEASED, PARKED, HELD, FIXED, CRAWLED, STARTED = 1, 2, 4, 8, 16, 32
@@ -81,6 +82,7 @@ class Record:
     signals: int
     result: str | None
     modified: int
+    min_crawls_per_day: float
     sources: dict[int, int]
     etag: str
     path: str
@@ -101,6 +103,7 @@ def read_record(raw: bytes) -> Record:
         signals=int(row["signals"]),
         result=RESULTS[int(row["result"])],
         modified=int(row["modified"]),
+        min_crawls_per_day=float(row["floor"]),
         sources=sources,
         etag=etag,
         path=path,

@@ -14,6 +14,7 @@ from service.store.wire import pack, pairs, unpack
 
 BINS_AT_ONCE = 32
 BINS_PER_LIST = 8
+PAGES_PER_CALL = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +93,11 @@ class Shards:
         replies = await self._server.call_many("reprice", [self.prefixes[shard]], calls)
         return sum(int(reply[1]) for reply in replies)
 
-    async def promote(self, shard: int, pages: Sequence[tuple[str, int]]) -> int:
+    async def promote(self, shard: int, pages: list[tuple[str, int]]) -> int:
         """Let these pages be served next, whatever they are worth; how many waited."""
-        reply = await self._server.call("promote", [self.prefixes[shard]], [pack(list(pages))])
-        return int(reply[1])
+        calls = [(pack(pages[at : at + PAGES_PER_CALL]), at) for at in range(0, len(pages), PAGES_PER_CALL)]
+        replies = await self._server.call_many("promote", [self.prefixes[shard]], calls)
+        return sum(int(reply[1]) for reply in replies)
 
     async def finish_sweep(
         self, shard: int, *, swept_at: float, fresh_weight: float, weight: float, top: bytes

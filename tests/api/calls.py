@@ -45,10 +45,10 @@ async def page(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
     return dict(response.json())
 
 
-async def key_of(client: httpx.AsyncClient, role: str) -> dict[str, str]:
+async def key_of(client: httpx.AsyncClient, role: str, name: str = "") -> dict[str, str]:
     """The header of a new key; to be made before the first request, which settles whether keys are needed."""
     keyring = client.app.state.gate._keyring  # type: ignore[attr-defined]
-    secret, _ = await keyring.create(role, role)
+    secret, _ = await keyring.create(name or role, role)
     return {"Authorization": f"Bearer {secret}"}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.api.sources import render_source
+from service.api.sources import Tally, render_source
 from service.clock import ManualClock
 from service.store.control import Control
 from service.store.wire import pack
@@ -16,7 +16,8 @@ from tests.api.calls import assert_problem, key_of, lease, put, report, signal
 from tests.api.conftest import MakeClient
 
 PAGE = "https://one.example/"
-NOTHING_LEARNED = {"precision": None, "recall": None, "weight": None}
+KEYS = (("operator", "op"), ("sender", "acme"), ("sender", "bolt"))
+NOTHING_LEARNED = {"precision": None, "recall": None, "weight": None, "share_of_crawls": None, "senders": {}}
 
 
 async def sources(client: httpx.AsyncClient) -> dict[str, Any]:
@@ -86,7 +87,7 @@ async def test_what_the_shards_have_learned_is_put_together(client: httpx.AsyncC
 def test_shares_stay_shares_and_a_source_that_never_lies_has_no_finite_weight(
     figures: list[float], expected: tuple[float | None, ...]
 ) -> None:
-    found = render_source(0, 0, figures, 0.0)
+    found = render_source({"": Tally(0, 0.0, tuple(figures))}, Tally(), 0.0)
     assert (found.precision, found.recall, found.weight) == pytest.approx(expected)
     assert found.share_of_signals is None
 
@@ -144,10 +145,10 @@ async def test_delays_are_asked_for_once_a_second_at_most(
     control: Control = client.app.state.frontier.control  # type: ignore[attr-defined]
     monkeypatch.setattr("service.store.control.DELAYS_AGE_S", 1e9)
     assert await control.source_delays() == {}
-    await control._server.execute("HSET", "f:{control}:delays", 0, "5000.000")
+    await control._server.execute("HSET", "f:{control}:delays", "cdn", "5000.000")
     assert await control.source_delays() == {}
     monkeypatch.setattr("service.store.control.DELAYS_AGE_S", -1.0)
-    assert await control.source_delays() == {0: 5.0}
+    assert await control.source_delays() == {"cdn": 5.0}
 
 
 async def test_a_delay_may_be_given_before_the_first_signal(client: httpx.AsyncClient) -> None:
@@ -192,3 +193,33 @@ async def test_readers_read_and_operators_set(
     assert (await client.get("/admin/sources", headers=key)).status_code == read
     body = {"delay_s": 1}
     assert (await client.put("/admin/sources/cdn", json=body, headers=key)).status_code == written
+
+
+async def test_senders_of_one_source_are_told_apart_by_their_keys(client: httpx.AsyncClient) -> None:
+    """Neither hides the other's signals by using its ids, and the source's delay holds for both."""
+    operator, one, two = [await key_of(client, role, name) for role, name in KEYS]
+    await client.put("/pages", json={"pages": [{"url": PAGE}]}, headers=operator)
+    await client.put("/admin/sources/cdn", json={"delay_s": 9}, headers=operator)
+    batch = {"signals": [{"url": PAGE, "source": "cdn", "id": "1"}]}
+    for key, accepted in ((one, 1), (one, 0), (two, 1)):
+        assert (await client.post("/signals", json=batch, headers=key)).json()["accepted"] == accepted
+    found = (await client.get("/admin/sources", headers=operator)).json()["sources"]
+    assert list(found) == ["cdn"]
+    assert (found["cdn"]["signals"], found["cdn"]["delay_s"]) == (2, 9)
+    assert {name: row["share_of_signals"] for name, row in found["cdn"]["senders"].items()} == {
+        "acme": 0.5,
+        "bolt": 0.5,
+    }
+
+
+async def test_a_renewed_key_of_the_same_name_is_the_same_sender(client: httpx.AsyncClient) -> None:
+    operator, old, new = [
+        await key_of(client, role, name)
+        for role, name in (("operator", "op"), ("sender", "acme"), ("sender", "acme"))
+    ]
+    await client.put("/pages", json={"pages": [{"url": PAGE}]}, headers=operator)
+    for number, key in enumerate((old, new)):
+        batch = {"signals": [{"url": PAGE, "source": "cdn", "id": str(number)}]}
+        await client.post("/signals", json=batch, headers=key)
+    found = (await client.get("/admin/sources", headers=operator)).json()["sources"]
+    assert {name: row["signals"] for name, row in found["cdn"]["senders"].items()} == {"acme": 2}

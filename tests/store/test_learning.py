@@ -7,9 +7,10 @@ import pytest
 from service.address import parse_url, shard_of
 from service.store.observations import Observations
 from service.store.records import read_record
-from tests.store.world import SHARDS, World
+from tests.store.world import SHARDS, World, outcome
 from workers.learn import Learner
 from workers.ownership import Ownership
+from workers.reprice import Repricer
 
 PAGE = "https://one.example/"
 HOUR_S = 3600.0
@@ -185,3 +186,63 @@ async def test_dates_of_change_tell_fast_pages_apart_that_always_have_changed(wo
         await world.crawl(changed=True, modified=int(world.clock.now_at - 600))
     await settle(world)
     assert await rate_per_hour(world) > 1.3 * undated
+
+
+async def precision_of(world: World, origin: str) -> float:
+    """What all hosts say of a sender's signals, of those that were checked."""
+    number = (await world.frontier.control.source_numbers({origin}))[origin]
+    rate, true, *_ = (await world.frontier.shards.source_figures())[number]
+    return rate and true / rate
+
+
+async def test_what_others_send_in_its_name_does_not_hurt_an_authenticated_sender(world: World) -> None:
+    """The sender tells of every change; then strangers flood the same source at hosts of theirs."""
+    await world.bandwidth(1000)
+    hosts = [f"https://host-{number}.example/" for number in range(8)]
+    await world.put(*hosts)
+    mine, theirs = set(hosts[:2]), set(hosts[2:])
+    world.advance(1)
+    for url in hosts:
+        await world.frontier.record_outcomes([outcome(url=url, fetched_at=world.clock.now_at)])
+
+    async def rounds(count: int, flood: bool) -> None:
+        for number in range(count):
+            world.advance(HOUR_S)
+            told = number % 2 == 0
+            for url in mine if told else ():
+                await world.signal(url, source="cdn", sender="acme", id=f"{world.clock.now_at}")
+            for url in theirs if flood else ():
+                await world.signal(url, source="cdn", id=f"{world.clock.now_at}")
+            for url in hosts:
+                found = outcome(url=url, fetched_at=world.clock.now_at, changed=url in mine and told)
+                await world.frontier.record_outcomes([found])
+        await settle(world)
+
+    await rounds(24, flood=False)
+    before = await precision_of(world, "cdn@acme")
+    await rounds(24, flood=True)
+    assert await precision_of(world, "cdn@acme") > 0.95 * before > 0.5
+    assert await precision_of(world, "cdn") < 0.2
+
+
+async def test_a_page_has_a_floor_of_its_own(world: World) -> None:
+    """Two pages too dull for their price; the one with a floor is seen again."""
+    await world.bandwidth(1.0)
+    dull, dear = "https://dull.example/", "https://dear.example/"
+    truth = {"change_rate_per_day": 100.0, "precision": 0.0, "recall": 0.0}
+    await world.put(dull, importance=1e-9, fixed=True, floor=24, **truth)
+    await world.put(dear, importance=1e9, fixed=True, **truth)
+    for _ in range(2):
+        await world.crawl()
+        world.advance(5)
+    assert (await world.record(dull)).min_crawls_per_day == 24
+    served = []
+    for _ in range(80):
+        world.advance(60)
+        await Repricer(world.server, world.settings, world.clock).sweep_all(world.clock.now_at)
+        served.append((await world.crawl()).url)
+    assert 1 <= served.count(dull) <= 3
+    await world.put(dull, importance=2e-9)
+    assert (await world.record(dull)).min_crawls_per_day == 24
+    await world.put(dull, floor=0)
+    assert (await world.record(dull)).min_crawls_per_day == 0

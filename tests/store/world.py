@@ -44,8 +44,10 @@ class World:
     async def bandwidth(self, crawls_per_second: float) -> None:
         await self.frontier.set_bandwidth(crawls_per_second, None)
 
-    async def put(self, *urls: str | Address, fixed: bool = False, **belief: float) -> list[str]:
-        pages = [NewPage(_address(url), Belief(**belief), fixed) for url in urls]
+    async def put(
+        self, *urls: str | Address, fixed: bool = False, floor: float | None = None, **belief: float
+    ) -> list[str]:
+        pages = [NewPage(_address(url), Belief(**belief), fixed, floor) for url in urls]
         return await self.frontier.put_pages(pages)
 
     async def delete(self, *urls: str | Address) -> list[str]:
@@ -81,10 +83,16 @@ class World:
         return lease
 
     async def signal(
-        self, url: str | Address, *, source: str = "api", at: float | None = None, id: str = ""
+        self,
+        url: str | Address,
+        *,
+        source: str = "api",
+        at: float | None = None,
+        id: str = "",
+        sender: str = "",
     ) -> str:
         dedupe = blake2b(f"{source}{id}{url}".encode(), digest_size=8).digest() if id else b""
-        (word,) = await self.frontier.record_signals([NewSignal(_address(url), source, at, dedupe)])
+        (word,) = await self.frontier.record_signals([NewSignal(_address(url), source, at, dedupe, sender)])
         return word
 
     async def request(self, *counts: tuple[str | Address, int], id: str) -> list[str]:

@@ -28,10 +28,10 @@ local LEASED, PARKED, HELD, FIXED, CRAWLED, STARTED = 1, 2, 4, 8, 16, 32
 
 -- flags, version, failures, gone | interval_s, lead, ceiling, base, slope, near, far | importance, silent_rate,
 -- signal_weight, signal_rate | crawled_at, token, accepted token | result, signals, expiries | digest,
--- last_modified. Behind it: signals per source, etag, scheme letter and path.
-local HEAD = '<BBBBfffffffffffI6I6I4BHBc8I4'
-local HEAD_SIZE = 80
-local RANKING_AT, MODEL_AT, HISTORY_AT = 5, 33, 49  -- where ranking, model and crawled_at start
+-- last_modified, floor (least crawls per day). Behind it: signals per source, etag, scheme letter and path.
+local HEAD = '<BBBBfffffffffffI6I6I4BHBc8I4f'
+local HEAD_SIZE = 84
+local RANKING_AT, MODEL_AT, HISTORY_AT, FLOOR_AT = 5, 33, 49, 81  -- where ranking, model, crawled_at, floor start
 
 -- Due scores outside the range of instants: never crawled (before everything, by importance), promoted
 -- (to be seen next, whatever they are worth) and dormant (after everything, by ceiling).
@@ -53,14 +53,14 @@ local function unpack_head(record)
   local r = {}
   r.flags, r.version, r.failures, r.gone, r.interval_s, r.lead, r.ceiling, r.base, r.slope,
     r.near, r.far, r.importance, r.silent_rate, r.signal_weight, r.signal_rate, r.crawled_at, r.token, r.accepted,
-    r.result, r.signals, r.expiries, r.digest, r.modified = struct.unpack(HEAD, record)
+    r.result, r.signals, r.expiries, r.digest, r.modified, r.floor = struct.unpack(HEAD, record)
   return r
 end
 
 local function pack_head(r)
   return struct.pack(HEAD, r.flags, r.version, r.failures, r.gone, r.interval_s, r.lead, r.ceiling, r.base,
     r.slope, r.near, r.far, r.importance, r.silent_rate, r.signal_weight, r.signal_rate, r.crawled_at,
-    r.token, r.accepted, r.result, r.signals, r.expiries, r.digest, r.modified)
+    r.token, r.accepted, r.result, r.signals, r.expiries, r.digest, r.modified, r.floor)
 end
 
 -- Splits what follows the head: counts per source, etag, path.

@@ -3,7 +3,8 @@
 -- fields of a known page is answered with its record and changes nothing. Safe to repeat.
 -- KEYS: the shard.
 -- ARGV: now_ms or ''; msgpack [[host id, host name, page id, path, ranking and model (44 bytes),
---       flags (8 = fixed, 32 = starting belief), expected version or -1 (replace) or -2 (only add)], ...].
+--       flags (8 = fixed, 32 = starting belief), expected version or -1 (replace) or -2 (only add),
+--       least crawls per day or -1 (as it is)], ...].
 -- Reply: 'put', then per item 'added', 'updated', 'moved' (the version differs) or 'crowded' (no free id),
 --        or {'known', record} for an item that only adds.
 
@@ -46,9 +47,9 @@ local function new_host(shard, hid, name)
   return {hid = hid, name = name, bins = 1, pages = 0, paused_until = 0, price = 0, strikes = 0, gap_ms = 0, busy_until = 0, weights = ''}
 end
 
-local function add_page(shard, host, id, bin, path, belief, flags, now)
+local function add_page(shard, host, id, bin, path, belief, flags, floor, now)
   local head = struct.pack('<BBBB', flags, 0, 0, 0) .. belief
-    .. struct.pack('<I6I6I4BHBc8I4', 0, 0, 0, 0, 0, 0, string.rep('\0', 8), 0)
+    .. struct.pack('<I6I6I4BHBc8I4f', 0, 0, 0, 0, 0, 0, string.rep('\0', 8), 0, math.max(0, floor))
   redis.call('HSET', record_key(shard, host.hid, bin), id, head .. pack_tail('', '', path))
   redis.call('ZADD', anchor_key(shard, host.hid, bin), math.floor(now), id)
   local r = unpack_head(head)
@@ -59,15 +60,20 @@ local function add_page(shard, host, id, bin, path, belief, flags, now)
 end
 
 -- Whether the item says of the page what is stored already.
-local function says_nothing_new(record, belief, flags)
+local function says_nothing_new(record, belief, flags, floor)
   local model = record:sub(MODEL_AT, HISTORY_AT - 1)
   return model == belief:sub(MODEL_AT - RANKING_AT + 1) and bit.band(record:byte(1), FIXED + STARTED) == flags
+    and (floor < 0 or struct.pack('<f', floor) == record:sub(FLOOR_AT, HEAD_SIZE))
 end
 
-local function update_page(shard, host, id, bin, record, belief, flags)
+local function update_page(shard, host, id, bin, record, belief, flags, floor)
   local version = (record:byte(2) + 1) % 256
   local kept = record:byte(1) - bit.band(record:byte(1), FIXED + STARTED)
-  local new = string.char(kept + flags, version) .. record:sub(3, 4) .. belief .. record:sub(HISTORY_AT)
+  local tail = record:sub(HISTORY_AT)
+  if floor >= 0 then
+    tail = record:sub(HISTORY_AT, FLOOR_AT - 1) .. struct.pack('<f', floor) .. record:sub(HEAD_SIZE + 1)
+  end
+  local new = string.char(kept + flags, version) .. record:sub(3, 4) .. belief .. tail
   redis.call('HSET', record_key(shard, host.hid, bin), id, new)
   local due = tonumber(redis.call('ZSCORE', due_key(shard, host.hid, bin), id))
   if due and (due < PROMOTED or due > -1e15) then
@@ -79,18 +85,18 @@ local function update_page(shard, host, id, bin, record, belief, flags)
 end
 
 local function put_one(shard, host, item, now)
-  local _, _, wanted_id, path, belief, flags, expected = unpack(item)
+  local _, _, wanted_id, path, belief, flags, expected, floor = unpack(item)
   local id, bin, record = find_page(shard, host, wanted_id, path)
   if not id then return 'crowded' end
   if not record then
     if expected >= 0 then return 'moved' end
-    add_page(shard, host, id, bin, path, belief, flags, now)
+    add_page(shard, host, id, bin, path, belief, flags, floor, now)
     return 'added'
   end
   if expected == -2 then return {'known', record} end
-  if says_nothing_new(record, belief, flags) then return 'updated' end
+  if says_nothing_new(record, belief, flags, floor) then return 'updated' end
   if expected >= 0 and record:byte(2) ~= expected then return 'moved' end
-  update_page(shard, host, id, bin, record, belief, flags)
+  update_page(shard, host, id, bin, record, belief, flags, floor)
   return 'updated'
 end
 
