@@ -100,6 +100,7 @@ def _add_common(command: argparse.ArgumentParser) -> None:
     )
     add("--signal-delay", type=float, default=0.0, help="mean delay of signals, units (default 0)")
     add("--learn-every", type=float, default=0.5, help="units between passes of the learner (default 0.5)")
+    add("--jobs", type=int, default=1, help="runs at a time, each in a process of its own (default 1)")
     add("--window", type=float, default=10.0, help="width of the plot's moving average (default 10 units)")
     add("--quick", action="store_true", help="at most 200 pages, 40 crawls per unit and 60 units")
     add("--out", type=Path, metavar="DIR", help="write CSV files and a plot there")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from loadtest.findings import Cell, Findings
 from loadtest.record import Run
-from loadtest.scene import BELIEVING_DEFAULTS, LEARNING, LEARNING_ALONE, TOLD, Scene
+from loadtest.scene import BELIEVING_DEFAULTS, LEARNING, LEARNING_ALONE, TOLD, Scene, run_all
 from service.domain import Floats
 
+K = TypeVar("K")
 Window = tuple[float, float]
 KNOWN = "true parameters"
 CONTESTANTS = {
@@ -27,13 +28,18 @@ def learn(scenes: list[Scene], options: argparse.Namespace) -> Findings:
     """Freshness relative to the same service with the true parameters, early and late."""
     axes = ("time (units)", f"freshness relative to {KNOWN}")
     findings = Findings("learn", "Learning from nothing", axes)
-    known = [scene.run(KNOWN, explore=0.0, **TOLD) for scene in scenes]
+    plans = {KNOWN: {"explore": 0.0, **TOLD}}
+    plans |= {name: {"explore": options.explore, **plan} for name, plan in CONTESTANTS.items()}
+    runs = _by_plan(scenes, plans, options.jobs)
+    known = runs.pop(KNOWN)
     at = np.arange(options.window, options.time - options.window / 2, options.window / 4)
-    for name, plan in CONTESTANTS.items():
-        runs = [scene.run(name, explore=options.explore, **plan) for scene in scenes]
+    for name, several in runs.items():
         for window in _windows(options.time, 1 / 6, 2 / 3, 1.0):
-            findings.rows.append({"window": _name(window), "service": name, **_ratios(runs, known, window)})
-        curves = [r.moving(at, options.window) / k.moving(at, options.window) for r, k in _pairs(runs, known)]
+            row = _ratios(several, known, window)
+            findings.rows.append({"window": _name(window), "service": name, **row})
+        curves = [
+            r.moving(at, options.window) / k.moving(at, options.window) for r, k in _pairs(several, known)
+        ]
         findings.curves[name] = at, np.mean(curves, axis=0)
     findings.rows.sort(key=lambda row: float(str(row["window"]).split("–")[0]))
     return findings
@@ -50,11 +56,10 @@ def poison(scenes: list[Scene], options: argparse.Namespace) -> Findings:
     edges = (options.poison_at, options.poison_at + (options.time - options.poison_at) / 3, options.time)
     services = {"honest models kept": {"explore": 0.0, **TOLD}}
     services |= {"learned": {"explore": options.explore, **LEARNING}}
-    runs = {
-        (name, bad): [scene.run(f"{name}, {_told(bad)}", poisoned=bad, **plan) for scene in scenes]
-        for name, plan in services.items()
-        for bad in (False, True)
+    plans = {
+        (name, bad): {"poisoned": bad, **plan} for name, plan in services.items() for bad in (False, True)
     }
+    runs = _by_plan(scenes, plans, options.jobs)
     for window in pairwise(edges):
         believed = _extra_crawls(scenes, runs, "honest models kept", window)
         for name in services:
@@ -72,18 +77,35 @@ def floors(scenes: list[Scene], options: argparse.Namespace) -> Findings:
     findings = Findings("floors", "What floors cost", ("value", "freshness relative to none"))
     window = (options.time / 3, options.time)
     bare: dict[str, Any] = {"explore": 0.0, "min_crawls_per_day": 0.0}
-    for kind, plan in (("knows", TOLD), ("learns", LEARNING)):
-        none = [scene.run(f"{kind}, no floors", **bare, **plan) for scene in scenes]
-        for setting, values in (("explore", options.explores), ("min_crawls_per_day", options.minimums)):
+    settings = {"explore": options.explores, "min_crawls_per_day": options.minimums}
+    kinds = {"knows": TOLD, "learns": LEARNING}
+    tried = [
+        ("explore", 0.0),
+        *((setting, value) for setting, values in settings.items() for value in values),
+    ]
+    plans = {
+        (kind, setting, value): {**bare, setting: value, **plan}
+        for kind, plan in kinds.items()
+        for setting, value in tried
+    }
+    runs = _by_plan(scenes, plans, options.jobs)
+    for kind in kinds:
+        none = runs[kind, "explore", 0.0]
+        for setting, values in settings.items():
             ratios = []
             for value in values:
-                name = f"{kind}, {setting} {value:g}"
-                runs = [scene.run(name, **{**bare, setting: value}, **plan) for scene in scenes]
-                row = _ratios(runs, none, window)
+                row = _ratios(runs[kind, setting, value], none, window)
                 findings.rows.append({"service": kind, "setting": setting, "value": f"{value:g}", **row})
                 ratios.append(float(row["expected ratio"]))
             findings.curves[f"{setting}, {kind}"] = np.array([0.0, *values]), np.array([1.0, *ratios])
     return findings
+
+
+def _by_plan(scenes: list[Scene], plans: dict[K, dict[str, Any]], jobs: int) -> dict[K, list[Run]]:
+    """Every plan tried on every web."""
+    attempts = [(scene, str(key), plan) for key, plan in plans.items() for scene in scenes]
+    runs = iter(run_all(attempts, jobs))
+    return {key: [next(runs) for _ in scenes] for key in plans}
 
 
 def _windows(end: float, *shares: float) -> list[Window]:

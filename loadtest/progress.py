@@ -12,9 +12,9 @@ from loadtest.drive import Report
 
 
 @contextmanager
-def show_progress(total: int, name: str, console: Console) -> Iterator[Report]:
+def show_progress(total: int, name: str, console: Console | None) -> Iterator[Report]:
     """Gives what to call with the number of crawls done."""
     columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=console is None) as progress:
         task = progress.add_task(name, total=total)
         yield lambda done: progress.update(task, completed=done)

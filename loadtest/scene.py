@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ class Scene:
     population: Population
     schedule: Schedule
     seed: int
-    console: Console
+    console: Console | None  # None: no progress is shown
     learn_every: float = 0.5
     signal_delay: float = 0.0
     poison_at: float = 0.0
@@ -65,3 +67,27 @@ class Scene:
     def only(self, run: Run, pages: NDArray[np.bool_]) -> Run:
         """The same run as it was for some pages."""
         return replay(self.web(pages), run)
+
+
+Attempt = tuple[Scene, str, dict[str, Any]]  # where, under which name, and the arguments of `Scene.run`
+
+
+def run_all(attempts: list[Attempt], jobs: int) -> list[Run]:
+    """Every attempt's run, in their order; `jobs` at a time, each in a process of its own."""
+    if jobs == 1:
+        return [_attempt(attempt) for attempt in attempts]
+    console = attempts[0][0].console
+    with (
+        ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool,
+        show_progress(len(attempts), "runs", console) as report,
+    ):
+        quiet = [(replace(scene, console=None), name, plan) for scene, name, plan in attempts]
+        futures = [pool.submit(_attempt, attempt) for attempt in quiet]
+        for done, _ in enumerate(as_completed(futures), 1):
+            report(done)
+        return [future.result() for future in futures]
+
+
+def _attempt(attempt: Attempt) -> Run:
+    scene, name, plan = attempt
+    return scene.run(name, **plan)
