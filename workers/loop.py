@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 
 from service.clock import ServerClock
@@ -18,10 +19,12 @@ from workers.reprice import Repricer
 log = logging.getLogger("freshet.worker")
 ROUND_S = 1.0  # pause between rounds
 RETRY_S = 2.0  # pause after the store did not answer
+YIELDING = 10  # how far the process stands back where it shares a machine with the API
 
 
 async def work(settings: Settings) -> None:
     """Run until told to stop."""
+    os.nice(YIELDING)
     server, clock = Server(settings.redis_url, connections=4), ServerClock()
     ownership = Ownership(server, clock, settings.shards)
     repricer, learner = Repricer(server, settings, clock), Learner(server, settings, clock)
