@@ -13,7 +13,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --custom-compile-command 'make lock' --extra build
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint format types lock clean
+.PHONY: help up test lint format types lab lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,10 @@ format: $(DEV) ## Format and apply safe fixes
 
 types: $(DEV) ## Check types
 	$(BIN)/mypy $(PACKAGES)
+
+lab: $(RUNTIME) ## Run every experiment of the papers in full and write loadtest/lab/RESULTS.md
+	OMP_NUM_THREADS=1 $(BIN)/freshet simulate --experiment all --jobs 2 --out loadtest/lab/results \
+	  --results loadtest/lab/RESULTS.md
 
 lock: $(DEV) ## Renew the lock files from pyproject.toml
 	$(INSTALL) uv==$(UV_VERSION)

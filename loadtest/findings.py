@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +35,13 @@ class Findings:
         for row in self.rows:
             table.add_row(*(_text(cell) for cell in row.values()))
         return table
+
+    def markdown(self) -> str:
+        """The table as Markdown."""
+        names = list(self.rows[0])
+        lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+        lines += ["| " + " | ".join(_text(row[name]) for name in names) + " |" for row in self.rows]
+        return "\n".join(lines)
 
     def write(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,4 +77,8 @@ class Findings:
 
 
 def _text(cell: Cell) -> str:
-    return f"{cell:.4f}" if isinstance(cell, float) else str(cell)
+    if not isinstance(cell, float):
+        return str(cell)
+    if math.isnan(cell):
+        return "–"
+    return f"{cell:.4f}" if cell == 0 or 1e-3 <= abs(cell) < 1e4 else f"{cell:.4g}"

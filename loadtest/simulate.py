@@ -15,6 +15,7 @@ from rich.console import Console
 from loadtest.drive import Plan, simulate
 from loadtest.experiments import EXPERIMENTS
 from loadtest.experiments import main as run_experiment
+from loadtest.lab.run import main as run_lab
 from loadtest.population import POPULATIONS
 from loadtest.progress import show_progress
 from loadtest.reference import run_reference
@@ -29,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in EXPERIMENTS:
         return run_experiment(arguments)
+    if any(argument.split("=")[0] == "--experiment" for argument in arguments):
+        return run_lab(arguments)
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.quick:
@@ -61,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
         "often a reader finds a fresh copy, beside the exact policy on the same web and the optimum "
         "of any policy. One unit of time is a simulated day.",
         epilog="Experiments in learning have options of their own: `freshet simulate learn --help`, "
-        "`… poison --help`, `… floors --help`.",
+        "`… poison --help`, `… floors --help`; so have those of the papers: "
+        "`freshet simulate --experiment list`, `--experiment fig4 --help`.",
     )
     add = parser.add_argument
     add("--pages", type=int, default=1000, help="pages on the web (default %(default)s)")

@@ -26,7 +26,7 @@ def moment_matching(elapsed_s: ArrayLike, changed: ArrayLike, *, lowest: float, 
     def excess(rate: Floats) -> Floats:
         return np.asarray(np.mean(np.exp(-rate[:, None] * elapsed), axis=1) - share)
 
-    return _bisect(excess, lowest, highest, len(elapsed))
+    return bisect(excess, lowest, highest, len(elapsed))
 
 
 def moment_matching_error(elapsed_s: ArrayLike, *, highest: float, miss: float) -> Floats:
@@ -52,7 +52,7 @@ def smoothed_incomplete(
         imagined = half / np.expm1(np.minimum(rate * half, 700.0))
         return np.asarray(np.sum(terms, axis=1) + imagined - quiet)
 
-    return _bisect(excess, lowest, highest, len(times))
+    return bisect(excess, lowest, highest, len(times))
 
 
 def smoothed_complete(changes: ArrayLike, watched: ArrayLike, *, half: float = HALF) -> Floats:
@@ -74,7 +74,7 @@ def _share(part: NDArray[np.int_], whole: NDArray[np.int_]) -> Floats:
     return np.divide(part, whole, out=np.zeros(whole.shape), where=whole > 0)
 
 
-def _bisect(excess: Callable[[Floats], Floats], lowest: float, highest: float, pages: int) -> Floats:
+def bisect(excess: Callable[[Floats], Floats], lowest: float, highest: float, pages: int) -> Floats:
     """Root of a decreasing function of the rate, or the bound it lies beyond."""
     low, high = np.full(pages, np.log(lowest)), np.full(pages, np.log(highest))
     for _ in range(BISECTIONS):

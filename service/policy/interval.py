@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaincinv
 
 from service.domain import Floats, Model
-from service.policy.crawl_value import Cycle, ceiling, evaluate, slope_of
+from service.policy.crawl_value import ceiling, evaluate, slope_of
+
+# (V, dV/ds) as shares of V(∞), at the depths of pages.
+Curve = Callable[[Floats, Model], tuple[Floats, Floats]]
 
 CLOSE = 1e-9  # a Newton step this small (relative) is followed by one below rounding
 MAX_STEPS = 60  # bisection on a log scale alone would need fewer
@@ -26,7 +30,8 @@ def depth_at(price: ArrayLike, model: Model) -> Floats:
     solvable = (price > 0) & (price < top) & np.isfinite(top)
     if solvable.any():
         pages = select(model, solvable)
-        depth[solvable] = _solve(price[solvable] / top[solvable], pages)
+        level = price[solvable] / top[solvable]
+        depth[solvable] = invert(_exact, level, pages, _bracket(level, pages))
     return depth
 
 
@@ -45,6 +50,20 @@ def select(model: Model, mask: NDArray[np.bool_]) -> Model:
     return Model(*spread)
 
 
+def part(model: Model, which: slice) -> Model:
+    """Some of a model's pages, by their places."""
+    return Model(*(a[which] for a in _fields(model)))
+
+
+def join(models: list[Model]) -> Model:
+    """Pages of several models as one, in their order."""
+    return Model(*(np.concatenate(columns) for columns in zip(*map(_fields, models), strict=True)))
+
+
+def _fields(model: Model) -> tuple[Floats, ...]:
+    return model.importance, model.silent_rate, model.signal_weight, model.signal_rate
+
+
 @dataclass(slots=True)
 class _Search:
     """Unconverged pages: log s, its bracket, and the log of the exponent sought."""
@@ -55,18 +74,20 @@ class _Search:
     target: Floats
 
 
-def _solve(level: Floats, model: Model) -> Floats:
-    """Newton on log z against log s, where z = −log(1 − VΔ/μ) and level = θΔ/μ in (0, 1).
+def invert(curve: Curve, level: Floats, model: Model, bracket: tuple[Floats, Floats]) -> Floats:
+    """The depth at which an increasing curve reaches the level, in (0, 1), of each page.
 
-    Without signals z = s − log(1+s), with perfect ones z = s: in logarithms every page lies
-    between slopes 1 and 2, so a few steps suffice. The step is bisected where it leaves the
-    bracket, which shrinks with every evaluation.
+    Newton on log z against log s, where z = −log(1 − V/V(∞)). Without signals z = s − log(1+s), with
+    perfect ones z = s: in logarithms every page lies between slopes 1 and 2, so a few steps
+    suffice. The step is bisected where it leaves the bracket, which shrinks with every evaluation.
     """
     depth = np.empty_like(level)
     page = np.arange(level.size)
-    search = _start(level, model)
+    low, high = np.log(bracket[0]), np.log(bracket[1])
+    # The slack covers the rounding of bounds that many pages meet exactly.
+    search = _Search(0.5 * (low + high), low - 1e-9, high + 1e-9, np.log(-np.log1p(-level)))
     for _ in range(MAX_STEPS):
-        step = _newton_step(search, model)
+        step = _newton_step(curve, search, model)
         done = np.abs(step) <= CLOSE
         search.log_depth += step
         depth[page[done]] = np.exp(search.log_depth[done])
@@ -78,26 +99,26 @@ def _solve(level: Floats, model: Model) -> Floats:
     return depth
 
 
-def _start(level: Floats, model: Model) -> _Search:
-    """Bracket and first guess.
+def _bracket(level: Floats, model: Model) -> tuple[Floats, Floats]:
+    """Bounds of the depth at which VΔ/μ reaches the level.
 
     A cycle never takes longer than s/α, and ψ increases, so s ≥ R_1^(−1)(θα/μ) and s ≥ z(θ);
     signals only bring a page forward, so s ≤ R_1^(−1)(θΔ/μ).
     """
-    target = -np.log1p(-level)
     silent_share = model.silent_rate / model.change_rate
-    low = np.maximum(target, gammaincinv(2.0, level * silent_share))
-    high = np.maximum(low, gammaincinv(2.0, level))
-    low, high = np.log(low), np.log(high)
-    # The slack covers the rounding of bounds that many pages meet exactly.
-    return _Search(0.5 * (low + high), low - 1e-9, high + 1e-9, np.log(target))
+    low = np.maximum(-np.log1p(-level), gammaincinv(2.0, level * silent_share))
+    return low, np.maximum(low, gammaincinv(2.0, level))
 
 
-def _newton_step(search: _Search, model: Model) -> Floats:
+def _exact(depth: Floats, model: Model) -> tuple[Floats, Floats]:
+    cycle, top = evaluate(depth, model), ceiling(model)
+    return cycle.value / top, slope_of(cycle, depth, model) / top
+
+
+def _newton_step(curve: Curve, search: _Search, model: Model) -> Floats:
     """The step in log s; tightens the bracket in place."""
     depth = np.exp(search.log_depth)
-    cycle = evaluate(depth, model)
-    exponent, growth = _exponent(cycle, depth, model)
+    exponent, growth = _exponent(depth, *curve(depth, model))
     error = np.log(exponent) - search.target
     search.low = np.where(error < 0, search.log_depth, search.low)
     search.high = np.where(error > 0, search.log_depth, search.high)
@@ -107,11 +128,10 @@ def _newton_step(search: _Search, model: Model) -> Floats:
     return np.where(outside, 0.5 * (search.low + search.high) - search.log_depth, step)
 
 
-def _exponent(cycle: Cycle, depth: Floats, model: Model) -> tuple[Floats, Floats]:
+def _exponent(depth: Floats, level: Floats, slope: Floats) -> tuple[Floats, Floats]:
     """z and d log z / d log s."""
-    top = ceiling(model)
     # Deep in saturation V rounds to its ceiling; one unit in the last place keeps z finite.
-    gap = np.maximum(1.0 - cycle.value / top, np.finfo(np.float64).eps / 2)
-    exponent = np.where(gap > 0.5, -np.log1p(-np.minimum(cycle.value / top, 0.5)), -np.log(gap))
-    growth = depth * slope_of(cycle, depth, model) / (top * gap * exponent)
+    gap = np.maximum(1.0 - level, np.finfo(np.float64).eps / 2)
+    exponent = np.where(gap > 0.5, -np.log1p(-np.minimum(level, 0.5)), -np.log(gap))
+    growth = depth * slope / (gap * exponent)
     return exponent, growth
