@@ -11,6 +11,7 @@ MODULES = (
     "noisy_quality",
     "noisy_rates",
     "noisy_scale",
+    "politeness",
     "lambdacrawl",
     "lambdacrawl_learning",
     "lambdacrawl_speed",

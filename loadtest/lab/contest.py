@@ -19,9 +19,11 @@ from service.policy.forecast import optimum
 from service.policy.objectives import FRESHNESS, Objective
 from service.policy.variants import greedy
 
+LOST = -1  # the page of a slot in which nothing is crawled
+
 
 class Crawler(Protocol):
-    """Anything that fills slots with pages."""
+    """Anything that fills slots with pages; a slot may be lost."""
 
     def advance(self, slots: Floats, signals: Events) -> Served: ...
 
@@ -108,10 +110,11 @@ class Contest:
             changes, signals = happenings.draw(end - self.span, end)
             for name, crawler in crawlers.items():
                 served = crawler.advance(part, signals)
+                made = Events(part, served.page).keep(served.page != LOST)
                 news = signals if self.delay is None else changes
-                fresh[name].append(witnesses[name].watch(end, Events(part, served.page), news))
+                fresh[name].append(witnesses[name].watch(end, made, news))
                 if end > self.warm:
-                    crawls[name] += np.bincount(served.page, minlength=population.size)
+                    crawls[name] += np.bincount(made.page, minlength=population.size)
         late = ends > self.warm
         return {
             name: Run(float(np.mean(np.array(each)[late])), crawls[name], np.array(each), ends)
