@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from service.domain import Belief, Model, Price
 from service.errors import InvalidModel
-from service.policy.crawl_value import ceiling
-from service.policy.ranking import depth_below, rank, storable
+from service.policy.ranking import Ranking, depth_below, local_value, open_value, rank, storable
+from service.policy.valuation import NCIS, Valuation
 from service.store.records import MODEL, RANKING
 
 DAY_S = 86400.0
@@ -87,26 +87,47 @@ def pack_models(rows: list[tuple[float, float, float, float]]) -> Model:
     return storable(Model(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3]))
 
 
-def ranking_rows(model: Model, price: Price, due: NDArray[np.float64] | None = None) -> NDArray[Any]:
+def ranking_rows(
+    model: Model, price: Price, due: NDArray[np.float64] | None = None, *, valuation: Valuation = NCIS
+) -> NDArray[Any]:
     """How pages are ranked at a price, as the records hold it; a negative interval marks a dormant page.
 
     The local form is centred between the price served and the due price, where pages are compared; `lead`
     is how far (in depth) a page becomes due before that. `due` overrides the due price page by page.
     """
-    top = _finite(ceiling(model))
+    objective, seen = valuation.objective, valuation.believe(model)
+    top = _finite(objective.ceiling(seen))
     least = np.maximum(price.due if due is None else due, _LEAST_LEVEL * top)
-    centre = np.maximum(least, np.minimum(price.centre, _CENTRE_LEVEL * top))
-    ranking = rank(centre, model)
-    lead = -depth_below(least, ranking)
-    silent = np.asarray(model.silent_rate, dtype=np.float64)
+    if objective.growth is None:
+        ranking = rank(np.maximum(least, np.minimum(price.centre, _CENTRE_LEVEL * top)), seen, objective)
+        lead = -depth_below(least, ranking)
+    else:
+        ranking = rank(least, seen, objective)
+        lead = np.zeros_like(ranking.depth)
+    silent = np.asarray(seen.silent_rate, dtype=np.float64)
     depth = ranking.depth - lead
     interval = np.divide(depth, silent, out=np.ones_like(silent), where=silent > 0)
     rows = np.empty(ranking.depth.shape, dtype=RANKING)
     rows["interval_s"] = np.where(ranking.dormant, -interval, interval)
-    rows["lead"] = lead
+    rows["lead"], rows["tempo"], rows["credit_s"] = lead, silent, valuation.credit_s(seen)
     for name in ("ceiling", "base", "slope", "near", "far"):
         rows[name] = getattr(ranking, name)
     return rows
+
+
+def stored_value(head: NDArray[Any], *, effective_s: float, elapsed_s: float) -> float:
+    """What one crawled page is worth by its stored ranking, as the scripts compute it."""
+    row = head["ranking"].astype([(name, np.float64) for name in RANKING.names or ()])
+    interval, tempo, credit = np.abs(row["interval_s"]), row["tempo"], row["credit_s"]
+    since_s = np.where(credit < 0, effective_s, elapsed_s + head["signals"] * np.maximum(credit, 0.0))
+    depth = interval * tempo + row["lead"]
+    past = np.maximum(tempo * (since_s - interval) - row["lead"], -depth)
+    form = (row[name] for name in ("ceiling", "base", "slope", "near", "far"))
+    ranking = Ranking(depth, row["interval_s"] < 0, *form)
+    if np.isinf(ranking.ceiling[0]):
+        return float(open_value(past, ranking)[0])
+    weight = np.where(credit < 0, head["model"]["signal_weight"], 0.0)
+    return float(local_value(past, ranking, weight)[0])
 
 
 def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:

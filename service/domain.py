@@ -101,6 +101,11 @@ class Policy:
     min_crawls_per_day: float = 0.0  # what every page gets, whatever it is worth
     version: int = 0
 
+    @property
+    def value_name(self) -> str:
+        """Which value pages are compared by: prices of different ones have nothing in common."""
+        return f"{self.policy}/{self.objective}"
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -109,6 +114,7 @@ class Price:
     served: float
     slack: float
     lift: float = 1.0  # level of the next pages to be served, as a share of the price
+    of: str = "ncis/freshness"  # which value it is a price of, as far as pages are ranked by it
 
     @property
     def due(self) -> float:

@@ -8,20 +8,24 @@ live on a user's starting beliefs, keep their models.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from service.beliefs import model_rows, ranking_rows
 from service.cohort import Cohort, gather, sources_of
-from service.domain import Floats, Price
+from service.domain import Floats, Model, Price
 from service.ledger import OTHER, Entry
 from service.policy import pooling
 from service.policy.estimate import Estimate, Prior, fit
 from service.policy.exploration import optimistic
 from service.policy.ranking import storable
 from service.policy.reputation import discredited
+from service.policy.valuation import NCIS, Valuation
 from service.store.learned import HostPages
 from service.store.records import STARTED, pack_rows, read_heads
 from service.store.shards import Bin
@@ -48,11 +52,12 @@ def refit(
     said: Said,
     price: Price,
     *,
+    valuation: Valuation | None = NCIS,
     now_at: float,
     requests_half_life_s: float,
     pooled: bool,
 ) -> list[Refitted]:
-    """New beliefs for the hosts and models for their pages."""
+    """New beliefs for the hosts and models for their pages; without a valuation rankings stay as they are."""
     groups: dict[int, list[tuple[HostPages, tuple[int, ...], list[Entry]]]] = defaultdict(list)
     for host in hosts:
         entries = [
@@ -66,7 +71,8 @@ def refit(
     for parts in groups.values():
         if any(entries for _, _, entries in parts):
             group = gather(parts, now_at, requests_half_life_s)
-            learned += _refit_group(group, said, price, pooled)
+            rank = partial(_ranked, group.heads, price, valuation)
+            learned += _refit_group(group, said, rank, pooled)
     return learned
 
 
@@ -85,7 +91,16 @@ def _estimate(group: Cohort, said: Said, pooled: bool) -> tuple[Estimate, Prior,
     return found, prior, sums, host_belief, source_belief
 
 
-def _refit_group(group: Cohort, said: Said, price: Price, pooled: bool) -> list[Refitted]:
+def _ranked(heads: NDArray[Any], price: Price, valuation: Valuation | None, model: Model) -> NDArray[Any]:
+    """The rankings of pages with a new model."""
+    if valuation is None:
+        return np.asarray(heads["ranking"])
+    return ranking_rows(model, price, valuation=valuation)
+
+
+def _refit_group(
+    group: Cohort, said: Said, rank: Callable[[Model], NDArray[Any]], pooled: bool
+) -> list[Refitted]:
     found, prior, before, host_belief, source_belief = _estimate(group, said, pooled)
     signals = group.evidence["signals"].astype(np.float64) + group.open_signals
     watched = group.evidence["watched_s"].astype(np.float64) + group.open_s
@@ -102,10 +117,7 @@ def _refit_group(group: Cohort, said: Said, price: Price, pooled: bool) -> list[
     np.add.at(figures, group.host, _figures(found))
     trusted = replace(found, signal_weight=discredited(found.signal_weight, _trust(group)[group.host]))
     model = storable(optimistic(trusted).model(group.importance))
-    belief = [
-        r + m
-        for r, m in zip(pack_rows(ranking_rows(model, price)), pack_rows(model_rows(model)), strict=True)
-    ]
+    belief = [r + m for r, m in zip(pack_rows(rank(model)), pack_rows(model_rows(model)), strict=True)]
     level = pooling.believe_sources(source_sums, np.zeros((*source_sums.shape[:2], 2)), DEFAULTS).level
     weights = discredited(np.exp(level), _trust(group))
     return [

@@ -10,6 +10,7 @@ from service.address import Address, shard_of
 from service.beliefs import is_whole, merge, model_from, model_rows, pack_models, ranking_rows
 from service.domain import NewPage, Price
 from service.errors import InvalidModel
+from service.policy.valuation import PROVISIONAL, Valuation, valuation_of
 from service.store.control import Control
 from service.store.pages import Pages, PageState
 from service.store.records import FIXED, STARTED, pack_rows, read_record
@@ -18,8 +19,9 @@ from service.store.rows import Row
 ONLY_ADD, REPLACE = -2, -1
 UNSAID = -1.0  # of a floor: it stays as it is
 KEPT = FIXED | STARTED  # what stays of a page of whose model nothing new is said
-PRICE_AGE_S = 1.0  # how old a price new pages may be ranked by; the worker renews it anyway
+TERMS_AGE_S = 1.0  # how old a price new pages may be ranked by; the worker renews it anyway
 UPDATE_TRIES = 4
+Terms = tuple[Price, Valuation]
 Call = Callable[[int, list[Row]], Awaitable[list[Any]]]
 ByShard = Callable[[Sequence[str], Sequence[Row], Call], Awaitable[list[Any]]]
 
@@ -32,7 +34,7 @@ class Register:
         self._control = control
         self._by_shard = by_shard
         self._shards = shards
-        self._price: tuple[float, Price] | None = None
+        self._terms: tuple[float, Terms] | None = None
 
     async def put(self, pages: Sequence[NewPage]) -> list[str]:
         """'added', 'updated' or a refusal per page.
@@ -40,7 +42,7 @@ class Register:
         One round trip per shard for new pages and whole models; a second for known pages of which only some
         fields were given, whose other fields are kept.
         """
-        price = await self._current_price()
+        terms = await self._current_terms()
         words: list[str] = [""] * len(pages)
         models: list[tuple[float, float, float, float]] = []
         valid: list[int] = []
@@ -54,12 +56,12 @@ class Register:
         expected = [REPLACE if w else ONLY_ADD for w in whole]
         chosen = [pages[at] for at in valid]
         flags = [_flags(page) for page in chosen]
-        replies = await self._put(chosen, models, flags, expected, price)
+        replies = await self._put(chosen, models, flags, expected, terms)
         for at, reply in zip(valid, replies, strict=True):
-            words[at] = await self._merge(pages[at], reply, price) if isinstance(reply, list) else reply
+            words[at] = await self._merge(pages[at], reply, terms) if isinstance(reply, list) else reply
         return words
 
-    async def _merge(self, page: NewPage, known: list[bytes], price: Price) -> str:
+    async def _merge(self, page: NewPage, known: list[bytes], terms: Terms) -> str:
         """Update some fields of a known page; the version guards what others change meanwhile."""
         raw: bytes | None = known[1]
         for _ in range(UPDATE_TRIES):
@@ -68,7 +70,7 @@ class Register:
             record = read_record(raw)
             flags = _flags(page) | record.flags & (FIXED if not page.belief.says_nothing_of_model else KEPT)
             model = merge(page.belief, record.model)
-            (word,) = await self._put([page], [model], [flags], [record.version], price)
+            (word,) = await self._put([page], [model], [flags], [record.version], terms)
             if word != "moved":
                 return str(word)
             state = await self._inspect(page.address)
@@ -81,12 +83,13 @@ class Register:
         models: list[tuple[float, float, float, float]],
         flags: Sequence[int],
         expected: Sequence[int],
-        price: Price,
+        terms: Terms,
     ) -> list[Any]:
         if not pages:
             return []
         model = pack_models(models)
-        ranking = pack_rows(ranking_rows(model, price))
+        price, valuation = terms
+        ranking = pack_rows(ranking_rows(model, price, valuation=valuation))
         belief = [r + m for r, m in zip(ranking, pack_rows(model_rows(model)), strict=True)]
         items = [
             (a.host_id, a.host, a.page_id, a.path, belief[at], flags[at], expected[at], _floor(pages[at]))
@@ -98,11 +101,13 @@ class Register:
         shard = shard_of(address.host_id, self._shards)
         return await self._pages.inspect(shard, address.host_id, address.page_id, address.path)
 
-    async def _current_price(self) -> Price:
+    async def _current_terms(self) -> Terms:
+        """The price and the value new pages are ranked by."""
         now = asyncio.get_running_loop().time()
-        if self._price is None or now - self._price[0] > PRICE_AGE_S:
-            self._price = (now, await self._control.price())
-        return self._price[1]
+        if self._terms is None or now - self._terms[0] > TERMS_AGE_S:
+            price, policy = await self._control.price(), await self._control.policy()
+            self._terms = (now, (price, valuation_of(policy) or PROVISIONAL))
+        return self._terms[1]
 
 
 def _floor(page: NewPage) -> float:

@@ -18,6 +18,7 @@ from service.calibration import Calibration
 from service.clock import Clock
 from service.domain import Floats, Price
 from service.ledger import Entry, fold_all
+from service.policy.valuation import Valuation, valuation_of
 from service.refit import Refitted, refit
 from service.settings import Settings
 from service.store.connection import Server
@@ -100,21 +101,31 @@ class Learner:
     async def refit(self, shard: int, now_at: float) -> int:
         """New models for the pages of hosts that have news."""
         remodelled = 0
-        price = await self._control.price()
+        price, policy = await self._control.price(), await self._control.policy()
+        # After a change of policy a sweep sets the price; until then rankings stay as they are.
+        valuation = valuation_of(policy) if price.of == policy.value_name else None
         async for hosts in self._learned.hosts_with_news(shard, PAGES_AT_ONCE):
-            remodelled += await self._refit_some(shard, hosts, price, now_at)
+            remodelled += await self._refit_some(shard, hosts, price, valuation, now_at)
         if remodelled:
             said = listen(await self._learned.all_sums(shard))
             figures = {number: row.tolist() for number, row in said.figures.items()}
             await self._learned.say(shard, pack_said(said), figures)
         return remodelled
 
-    async def _refit_some(self, shard: int, hosts: list[HostPages], price: Price, now_at: float) -> int:
+    async def _refit_some(
+        self,
+        shard: int,
+        hosts: list[HostPages],
+        price: Price,
+        valuation: Valuation | None,
+        now_at: float,
+    ) -> int:
         said = read_said(await self._learned.said(), await self._control.source_names())
         found = refit(
             hosts,
             said,
             price,
+            valuation=valuation,
             now_at=now_at,
             requests_half_life_s=self._settings.requests_half_life_s,
             pooled=self._pooled,

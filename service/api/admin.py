@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -16,10 +18,10 @@ from service.api.operator_schemas import BandwidthBody, HostAnswer, HostInput, P
 from service.api.problems import Problem, invalid
 from service.domain import Bandwidth, Policy
 from service.errors import InvalidUrl
+from service.policy.valuation import why_not
 from service.status import gather_status
 
 router = APIRouter(prefix="/admin", tags=["operators"])
-AVAILABLE = {"objective": "freshness", "policy": "ncis"}
 
 
 @router.get(
@@ -85,17 +87,25 @@ async def get_policy(request: Request) -> Response:
     **documented(PolicyInput, PolicyAnswer),
 )
 async def put_policy(request: Request) -> Response:
-    """What is left out stays. 412 if `If-Match` is not the current version."""
+    """What is left out stays. 412 if `If-Match` is not the current version. Another `policy` or `objective`
+    holds from the next sweep of the workers on, within seconds; leases, history and what was learned stay.
+    """
     body = await decode(request, PolicyInput)
-    for name, available in AVAILABLE.items():
-        if getattr(body, name) not in (msgspec.UNSET, available):
-            raise invalid(["body", name], f"available: {available}")
-    chosen = await frontier_of(request).control.set_policy(
-        explore=None if body.explore is msgspec.UNSET else body.explore,
-        min_crawls_per_day=None if body.min_crawls_per_day is msgspec.UNSET else body.min_crawls_per_day,
-        expected=_expected(request.headers.get("if-match")),
-    )
-    return _policy(chosen)
+    changes = {k: v for k, v in msgspec.structs.asdict(body).items() if v is not msgspec.UNSET}
+    control = frontier_of(request).control
+    if "policy" in changes or "objective" in changes:
+        changes |= _choice(changes, await control.policy())
+    expected = _expected(request.headers.get("if-match"))
+    return _policy(await control.set_policy(**changes, expected=expected))
+
+
+def _choice(changes: dict[str, Any], current: Policy) -> dict[str, str]:
+    """Policy and objective together, so that nobody else's change comes between; 422 if they do not fit."""
+    policy, objective = changes.get("policy", current.policy), changes.get("objective", current.objective)
+    fault = why_not(policy, objective)
+    if fault is not None:
+        raise invalid(["body", "policy" if "policy" in changes else "objective"], fault)
+    return {"policy": policy, "objective": objective}
 
 
 @router.get(

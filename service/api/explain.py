@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from service.address import Address, url_of
 from service.api.instants import render_instant
 from service.api.schemas import ModelOut, PageAnswer, PageRow
-from service.domain import Price
+from service.beliefs import stored_value
+from service.domain import Policy, Price
 from service.policy.crawl_value import ceiling, crawl_value
 from service.policy.estimate import Estimate
 from service.store.pages import PageState
@@ -21,6 +22,7 @@ from service.store.records import (
     NEVER_CRAWLED_BELOW,
     PARKED,
     Record,
+    read_heads,
     read_record,
 )
 
@@ -37,14 +39,13 @@ class Learnt:
     names: dict[int, str]
 
 
-def explain(address: Address, state: PageState, price: Price, learnt: Learnt) -> PageAnswer:
-    """Everything known of one page; the value is exact, not the scripts' local form."""
+def explain(address: Address, state: PageState, price: Price, policy: Policy, learnt: Learnt) -> PageAnswer:
+    """Everything known of one page; the value of `ncis` is exact, not the scripts' local form."""
     record = read_record(state.record)
     crawled = bool(record.flags & CRAWLED)
     elapsed_s = max(0.0, (state.now_ms - state.anchor_ms) / 1000)
     depth = float(record.model.silent_rate[0]) * elapsed_s
-    top = float(ceiling(record.model)[0])
-    value = float(crawl_value(depth, record.model)[0]) if crawled else top
+    value, top = _worth(record, state, policy, depth)
     return PageAnswer(
         url=address.url,
         host=address.host,
@@ -63,6 +64,21 @@ def explain(address: Address, state: PageState, price: Price, learnt: Learnt) ->
         reason=_reason(record, state, price, value, top),
         outcomes=[] if record.result is None else [{"result": record.result}],
     )
+
+
+def _worth(record: Record, state: PageState, policy: Policy, depth: float) -> tuple[float, float]:
+    """The page's value now, and the most it can be."""
+    crawled = bool(record.flags & CRAWLED)
+    if policy.value_name == Policy().value_name:
+        top = float(ceiling(record.model)[0])
+        return float(crawl_value(depth, record.model)[0]) if crawled else top, top
+    head = read_heads([state.record])
+    top = float(head["ranking"]["ceiling"][0])
+    if not crawled:
+        return top, top
+    effective_s = max(0.0, (state.now_ms - state.anchor_ms) / 1000)
+    elapsed_s = max(0.0, (state.now_ms - record.crawled_at_ms) / 1000)
+    return stored_value(head, effective_s=effective_s, elapsed_s=elapsed_s), top
 
 
 def list_row(host: str, raw: bytes) -> PageRow:

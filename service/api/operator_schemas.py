@@ -7,10 +7,14 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.api.schemas import Instant
+from service.policy.objectives import OBJECTIVES
+from service.policy.valuation import NAMES
 
 HostRate = Annotated[float, Meta(gt=0, le=1e6)]
-Objective = Annotated[str, Meta(extra_json_schema={"enum": ["freshness"]})]
-PolicyName = Annotated[str, Meta(extra_json_schema={"enum": ["ncis"]})]
+Objective = Annotated[str, Meta(extra_json_schema={"enum": list(OBJECTIVES)})]
+PolicyName = Annotated[
+    str, Meta(max_length=20, description=f"{', '.join(NAMES)}, or approx-J for J terms of ncis' sum (1–64)")
+]
 
 
 class BandwidthBody(Struct, forbid_unknown_fields=True):

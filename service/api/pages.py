@@ -90,10 +90,10 @@ async def _explain(request: Request, address: Address) -> Response:
     state = await frontier.inspect(address)
     if state is None:
         raise Problem(404, "no such page is registered")
-    price = await frontier.control.price()
+    price, policy = await frontier.control.price(), await frontier.control.policy()
     names = await frontier.control.source_names()
     estimate, sources = await frontier.estimate(address, state)
-    return json_answer(explain(address, state, price, Learnt(estimate, sources, names)))
+    return json_answer(explain(address, state, price, policy, Learnt(estimate, sources, names)))
 
 
 async def _list(request: Request, host: str, cursor: str) -> Response:

@@ -1,8 +1,8 @@
 """The objectives a crawl value can serve, behind one interface.
 
 `harmonic` and `delay` are defined for pages without signals, V(ι) = ∫₀^ι u g'(u) du with g the
-cost of being stale. For pages with signals they use the depth s as if it were Δι: a signal then
-ages a page by κ/Δ. That is a choice, not a theorem.
+cost of being stale. For pages with signals they use the depth s as if it were Δι. That is a choice,
+not a theorem; `valuation.py` says what a signal adds to the depth.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ NEWTON_STEPS = 8  # from above on a convex function: six reach rounding for ever
 SERIES_TERMS = 20  # 1/20! < 1e-18
 
 
+# (near, far): a slope that grows by near per unit of depth, or where far > 0 towards far as e^(−near·depth).
+Growth = Callable[[Model], tuple[Floats, Floats]]
+
+
 @dataclass(frozen=True, slots=True)
 class Objective:
     """A crawl value, its slope and limit, and its inverse, all in depth.
@@ -35,6 +39,7 @@ class Objective:
     slope: Callable[[ArrayLike, Model], Floats]
     ceiling: Callable[[Model], Floats]
     depth_at: Callable[[ArrayLike, Model], Floats]
+    growth: Growth | None = None  # how the slope grows, if the value has no ceiling
 
 
 def _scale(model: Model) -> Floats:
@@ -123,6 +128,7 @@ HARMONIC = Objective(
     slope=harmonic_slope,
     ceiling=_unbounded,
     depth_at=harmonic_depth_at,
+    growth=lambda model: (np.ones_like(model.change_rate), _scale(model)),
 )
 DELAY = Objective(
     name="delay",
@@ -130,5 +136,6 @@ DELAY = Objective(
     slope=delay_slope,
     ceiling=_unbounded,
     depth_at=delay_depth_at,
+    growth=lambda model: (_scale(model), np.zeros_like(model.change_rate)),
 )
 OBJECTIVES = MappingProxyType({o.name: o for o in (FRESHNESS, HARMONIC, DELAY)})

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from service.domain import Floats, Model
-from service.policy.crawl_value import ceiling, crawl_value, value_slope
-from service.policy.interval import depth_at
+from service.policy.objectives import FRESHNESS, Objective
 
 SILENT_FLOOR = 1e-6  # least α as a share of Δ: keeps revisit intervals finite
 SLOWEST_RATE = 1e-17  # per second, of a page that changes at all: keeps its ceiling a finite float
@@ -37,7 +36,7 @@ class Ranking:
     dormant: NDArray[np.bool_]  # the price is out of reach
     ceiling: Floats  # V(∞); 0 for a page that never changes
     base: Floats  # V(s0)
-    slope: Floats  # dV/ds at s0
+    slope: Floats  # dV/ds at s0 (without a ceiling and with `far`: what it lacks of `far`)
     near: Floats  # bend up to the knee
     far: Floats  # bend that makes V(s0+κ) exact
 
@@ -63,24 +62,47 @@ def storable(model: Model) -> Model:
     )
 
 
-def rank(price: ArrayLike, model: Model) -> Ranking:
+def rank(price: ArrayLike, model: Model, objective: Objective = FRESHNESS) -> Ranking:
     """The local form at a price θ > 0 of pages whose model is `storable`.
 
     Dormant are pages that never change and pages whose ceiling is at or below θ, or so little
     above it that they would reach θ only beyond a depth of about 24.
     """
-    top = ceiling(model)
+    if objective.growth is not None:
+        return _rank_open(price, model, objective, *objective.growth(model))
+    top = objective.ceiling(model)
     moving = np.isfinite(top)
     price = np.broadcast_to(np.asarray(price, dtype=np.float64), top.shape)
     dormant = ~moving | (top <= price * (1.0 + NEARLY))
     base = np.where(dormant, DORMANT_LEVEL * top, price)
-    depth = depth_at(base, model)
+    depth = objective.depth_at(base, model)
     # A page that never changes keeps value 0 through its ceiling; the rest only has to be finite.
     depth = _single(np.where(moving, depth, 1.0))
     base, top = np.where(moving, base, 0.0), np.where(moving, top, 0.0)
-    slope = np.where(moving, value_slope(depth, model), 1.0)
-    near, far = _bends(depth, base, slope, model)
+    slope = np.where(moving, objective.slope(depth, model), 1.0)
+    near, far = _bends(depth, base, slope, model, objective)
     return Ranking(depth, dormant, *map(_single, (top, base, slope, near, far)))
+
+
+def _rank_open(price: ArrayLike, model: Model, objective: Objective, near: Floats, far: Floats) -> Ranking:
+    """The form of a value without a ceiling, exact at any depth; dormant is what never changes."""
+    moving = model.change_rate > 0
+    base = np.where(moving, np.asarray(price, dtype=np.float64), 0.0)
+    depth = _single(np.where(moving, objective.depth_at(base, model), 1.0))
+    # Where the slope runs to `far`, what it lacks of that is kept: the slope itself would round to it.
+    slope = np.where(far > 0, far * np.exp(-near * depth), objective.slope(depth, model))
+    top = np.full_like(base, np.inf)
+    return Ranking(depth, ~moving, *map(_single, (top, base, slope, near, far)))
+
+
+def open_value(depth_past_due: ArrayLike, ranking: Ranking) -> Floats:
+    """V(s0 + y) of a value without a ceiling, as a script computes it."""
+    past, near, far = np.asarray(depth_past_due, dtype=np.float64), ranking.near, ranking.far
+    growing = ranking.slope * past + near * past**2 / 2
+    levels = far > 0
+    left = -np.expm1(np.where(levels, -near * past, 0.0)) / np.where(levels, near, 1.0)
+    levelling = far * past - ranking.slope * left
+    return np.asarray(np.maximum(ranking.base + np.where(levels, levelling, growing), 0.0))
 
 
 def depth_below(price: ArrayLike, ranking: Ranking) -> Floats:
@@ -133,14 +155,16 @@ def _bend(past: Floats, ranking: Ranking, weight: Floats) -> Floats:
     return np.where(past < 0, 1.0 / ranking.depth, np.where(past > weight, beyond, within))
 
 
-def _bends(depth: Floats, base: Floats, slope: Floats, model: Model) -> tuple[Floats, Floats]:
+def _bends(
+    depth: Floats, base: Floats, slope: Floats, model: Model, objective: Objective
+) -> tuple[Floats, Floats]:
     """(near, far): exact at the knee and at y = κ; 1/s0, exact everywhere, without signals."""
     weight = _single(np.broadcast_to(model.signal_weight, depth.shape))
     heard = weight > 0
     reach = np.where(heard, weight, 1.0)
 
     def bend_through(past: Floats) -> Floats:
-        gain = (crawl_value(depth + past, model) - base) / slope
+        gain = (objective.value(depth + past, model) - base) / slope
         bend = (gain + np.expm1(-past)) / (-np.expm1(-past) - past * np.exp(-past))
         return np.maximum(bend, 0.0)  # ψ increases, so only rounding can make it negative
 

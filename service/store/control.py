@@ -13,6 +13,7 @@ from service.store.keys import CONTROL
 from service.store.wire import pairs
 
 DEFAULT_SLACK = 0.1  # before any worker has aimed it
+FEW_PICKS = 8  # that an opening price is worth, in served values
 DELAYS = f"{CONTROL}:delays"
 DELAYS_AGE_S = 1.0  # how soon a new delay of a source is obeyed
 
@@ -53,20 +54,31 @@ class Control:
         return Bandwidth(float(rate), int(version))
 
     async def price(self) -> Price:
-        served, slack, lift = await self._server.execute("HMGET", CONTROL, "price", "slack", "lift")
+        fields = ("price", "slack", "lift", "priced")
+        served, slack, lift, of = await self._server.execute("HMGET", CONTROL, *fields)
         return Price(
             served=float(served or 0),
             slack=DEFAULT_SLACK if slack is None else float(slack),
             lift=1.0 if lift is None else float(lift),
+            of=of.decode() if of else Policy().value_name,
         )
+
+    async def open_price(self, served: float, of: str) -> Price:
+        """Begin a new price, of another value than before; what is served next moves it soon."""
+        fields = ("price", repr(served), "picks", FEW_PICKS, "priced", of)
+        await self._server.execute("HSET", CONTROL, *fields)
+        return Price(served, DEFAULT_SLACK, of=of)
 
     async def policy(self) -> Policy:
         """What the operator chose of the policy; one round trip."""
-        return _policy(*await self._server.execute("HMGET", CONTROL, "explore", "floor", "policy_version"))
+        fields = ("explore", "floor", "policy", "objective", "policy_version")
+        return _policy(*await self._server.execute("HMGET", CONTROL, *fields))
 
     async def set_policy(
         self,
         *,
+        policy: str | None = None,
+        objective: str | None = None,
         explore: float | None = None,
         min_crawls_per_day: float | None = None,
         expected: int | None = None,
@@ -76,9 +88,12 @@ class Control:
         for field, value in (("explore", explore), ("floor", min_crawls_per_day)):
             if value is not None:
                 args += [field, repr(float(value))]
+        for field, name in (("policy", policy), ("objective", objective)):
+            if name is not None:
+                args += [field, name]
         word, *stored = await self._server.call("set_policy", [CONTROL], args)
         if word == b"moved":
-            raise VersionMoved(f"the version is now {int(stored[2])}")
+            raise VersionMoved(f"the version is now {int(stored[4])}")
         return _policy(*stored)
 
     async def granted(self) -> int:
@@ -130,10 +145,18 @@ class Control:
         self._delays = None
 
 
-def _policy(explore: bytes | None, floor: bytes | None, version: bytes | None) -> Policy:
+def _policy(
+    explore: bytes | None,
+    floor: bytes | None,
+    policy: bytes | None,
+    objective: bytes | None,
+    version: bytes | None,
+) -> Policy:
     chosen = Policy(version=int(version or 0))
     return replace(
         chosen,
+        policy=policy.decode() if policy else chosen.policy,
+        objective=objective.decode() if objective else chosen.objective,
         explore=float(explore) if explore else chosen.explore,
         min_crawls_per_day=float(floor) if floor else chosen.min_crawls_per_day,
     )

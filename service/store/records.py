@@ -25,6 +25,8 @@ RANKING = np.dtype(
         ("slope", "<f4"),
         ("near", "<f4"),
         ("far", "<f4"),
+        ("tempo", "<f4"),
+        ("credit_s", "<f4"),
     ]
 )
 MODEL = np.dtype(

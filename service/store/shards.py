@@ -66,6 +66,13 @@ class Shards:
             while group := list(islice(todo, BINS_AT_ONCE)):
                 yield await self.read_bins(shard, group)
 
+    async def full_bins(self, shard: int) -> AsyncIterator[list[Bin]]:
+        """Every bin of the shard that has pages, some at a time."""
+        async for bins in self.bins(shard):
+            full = [page_bin for page_bin in bins if page_bin.ids]
+            if full:
+                yield full
+
     async def _bin_names(self, shard: int, host_ids: Sequence[str]) -> list[tuple[str, int, float]]:
         pipeline = self._server.pipeline()
         for host_id in host_ids:

@@ -70,7 +70,7 @@ async def test_the_bandwidth_has_a_version_of_its_own(client: httpx.AsyncClient)
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "available"), [("objective", "age", "freshness"), ("policy", "greedy", "ncis")]
+    ("field", "value", "available"), [("objective", "age", "freshness"), ("policy", "best", "ncis")]
 )
 async def test_what_is_not_available_is_refused_with_what_is(
     client: httpx.AsyncClient, field: str, value: str, available: str
@@ -115,3 +115,19 @@ async def test_readers_read_and_operators_choose(
     key = await key_of(client, role)
     assert (await client.get("/admin/policy", headers=key)).status_code == read
     assert (await client.put("/admin/policy", json={}, headers=key)).status_code == written
+
+
+async def test_a_policy_and_an_objective_are_chosen_and_kept(client: httpx.AsyncClient) -> None:
+    answer = (await client.put("/admin/policy", json={"policy": "greedy", "objective": "harmonic"})).json()
+    assert (answer["policy"], answer["objective"]) == ("greedy", "harmonic")
+    answer = (await client.put("/admin/policy", json={"explore": 0.1})).json()
+    assert (answer["policy"], answer["objective"]) == ("greedy", "harmonic")
+    answer = (await client.put("/admin/policy", json={"policy": "cis"})).json()
+    assert (answer["policy"], answer["objective"]) == ("cis", "harmonic")
+
+
+async def test_an_objective_the_policy_cannot_follow_is_refused(client: httpx.AsyncClient) -> None:
+    await client.put("/admin/policy", json={"policy": "lambdacrawl"})
+    response = await client.put("/admin/policy", json={"objective": "delay", "explore": 0.3})
+    assert assert_problem(response, 422)["errors"][0]["loc"] == ["body", "objective"]
+    assert (await client.get("/admin/policy")).json() == {**FIRST, "policy": "lambdacrawl"}

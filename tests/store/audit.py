@@ -59,7 +59,7 @@ class _ShardAudit:
     def __init__(self, store: dict[str, Any], counts: dict[str, int]) -> None:
         self.store = store
         self.counts = counts
-        self.meta = {k.decode(): v.decode() for k, v in store.get("meta", {}).items()}
+        self.meta = {k.decode(): v.decode(errors="replace") for k, v in store.get("meta", {}).items()}
         self.timers: dict[str, float] = store.get("timers", {})
         self.resting: dict[str, float] = store.get("resting", {})
         self.parked: dict[str, float] = store.get("parked", {})
@@ -78,7 +78,9 @@ class _ShardAudit:
         return found
 
     def _host(self, host_id: str) -> Iterator[str]:
-        fields = {k.decode(): v.decode() for k, v in self.store.get(f"h:{host_id}", {}).items()}
+        fields = {
+            k.decode(): v.decode(errors="replace") for k, v in self.store.get(f"h:{host_id}", {}).items()
+        }
         self.known |= {f"h:{host_id}", f"b:{host_id}"}
         if not fields:
             yield f"host {host_id} has no fields"
@@ -194,4 +196,8 @@ def due_score(head: Any, anchor: float) -> float:
     if interval_s < 0:
         ceiling = min(max(float(head["ranking"]["ceiling"]), 1e-300), 1e300)
         return DORMANT - math.floor(math.log(ceiling) * 1e9)
-    return math.floor(min(anchor + interval_s * 1000, 3e15))
+    since, credit_s = anchor, float(head["ranking"]["credit_s"])
+    if credit_s >= 0:
+        crawled_at = int.from_bytes(head["crawled_at"].tobytes(), "little")
+        since = max(crawled_at - int(head["signals"]) * credit_s * 1000, -5e14)
+    return math.floor(min(max(since + interval_s * 1000, -9e14), 2.9e15))

@@ -26,12 +26,12 @@
 -- FIXED: a user vouches for the model. STARTED: the model is a user's starting belief.
 local LEASED, PARKED, HELD, FIXED, CRAWLED, STARTED = 1, 2, 4, 8, 16, 32
 
--- flags, version, failures, gone | interval_s, lead, ceiling, base, slope, near, far | importance, silent_rate,
+-- flags, version, failures, gone | interval_s, lead, ceiling, base, slope, near, far, tempo, credit_s | importance, silent_rate,
 -- signal_weight, signal_rate | crawled_at, token, accepted token | result, signals, expiries | digest,
 -- last_modified, floor (least crawls per day). Behind it: signals per source, etag, scheme letter and path.
-local HEAD = '<BBBBfffffffffffI6I6I4BHBc8I4f'
-local HEAD_SIZE = 84
-local RANKING_AT, MODEL_AT, HISTORY_AT, FLOOR_AT = 5, 33, 49, 81  -- where ranking, model, crawled_at, floor start
+local HEAD = '<BBBBfffffffffffffI6I6I4BHBc8I4f'
+local HEAD_SIZE = 92
+local RANKING_AT, MODEL_AT, HISTORY_AT, FLOOR_AT = 5, 41, 57, 89  -- where ranking, model, crawled_at, floor start
 
 -- Due scores outside the range of instants: never crawled (before everything, by importance), promoted
 -- (to be seen next, whatever they are worth) and dormant (after everything, by ceiling).
@@ -52,14 +52,14 @@ local function has(flags, flag) return bit.band(flags, flag) ~= 0 end
 local function unpack_head(record)
   local r = {}
   r.flags, r.version, r.failures, r.gone, r.interval_s, r.lead, r.ceiling, r.base, r.slope,
-    r.near, r.far, r.importance, r.silent_rate, r.signal_weight, r.signal_rate, r.crawled_at, r.token, r.accepted,
+    r.near, r.far, r.tempo, r.credit_s, r.importance, r.silent_rate, r.signal_weight, r.signal_rate, r.crawled_at, r.token, r.accepted,
     r.result, r.signals, r.expiries, r.digest, r.modified, r.floor = struct.unpack(HEAD, record)
   return r
 end
 
 local function pack_head(r)
   return struct.pack(HEAD, r.flags, r.version, r.failures, r.gone, r.interval_s, r.lead, r.ceiling, r.base,
-    r.slope, r.near, r.far, r.importance, r.silent_rate, r.signal_weight, r.signal_rate, r.crawled_at,
+    r.slope, r.near, r.far, r.tempo, r.credit_s, r.importance, r.silent_rate, r.signal_weight, r.signal_rate, r.crawled_at,
     r.token, r.accepted, r.result, r.signals, r.expiries, r.digest, r.modified, r.floor)
 end
 
@@ -172,19 +172,37 @@ local function find_page(shard, host, id, path)
   return free_id, free_bin, nil
 end
 
+-- From when a page's age counts: its anchor, or where the policy gives each signal a worth of its own
+-- (`credit_s`, 0 to ignore them), its last crawl moved back by that.
+local function aged_since(anchor, credit_s, crawled_at, signals)
+  if credit_s < 0 then return anchor end
+  return math.max(crawled_at - signals * credit_s * 1000, OLDEST_ANCHOR)
+end
+
 local function due_score(r, anchor)
   if not has(r.flags, CRAWLED) then return NEVER_CRAWLED - math.floor(math.log(math.max(r.importance, 1e-300)) * 1e9) end
   if r.interval_s < 0 then return DORMANT - math.floor(math.log(math.min(math.max(r.ceiling, 1e-300), 1e300)) * 1e9) end
-  return math.floor(math.min(math.max(anchor + r.interval_s * 1000, -9e14), 2.9e15))
+  local since = aged_since(anchor, r.credit_s, r.crawled_at, r.signals)
+  return math.floor(math.min(math.max(since + r.interval_s * 1000, -9e14), 2.9e15))
+end
+
+-- A value without a ceiling, exact at any depth: its slope grows by `near` per depth, or towards `far`, of which
+-- it lacks `slope` at first.
+local function open_value(past, base, slope, near, far)
+  local value = base + slope * past + near * past * past / 2
+  if far > 0 then value = base + far * past - slope * (1 - math.exp(-near * past)) / near end
+  return math.max(value, 0)
 end
 
 -- The local form of V, `past` in depth beyond its centre, which lies `lead` beyond the due time;
 -- policy/ranking.py computes its coefficients, explains it, and mirrors it.
 local function local_value(record, past_due_s)
-  local interval_s, lead, ceiling, base, slope, near, far, _, silent_rate, weight =
-    struct.unpack('<ffffffffff', record, RANKING_AT)
-  local depth = math.abs(interval_s) * silent_rate + lead
-  local past = math.max(silent_rate * past_due_s - lead, -depth)
+  local interval_s, lead, ceiling, base, slope, near, far, tempo, credit_s, _, _, weight =
+    struct.unpack('<ffffffffffff', record, RANKING_AT)
+  local depth = math.abs(interval_s) * tempo + lead
+  local past = math.max(tempo * past_due_s - lead, -depth)
+  if ceiling == math.huge then return open_value(past, base, slope, near, far) end
+  if credit_s >= 0 then weight = 0 end
   local bend = near
   if past < 0 then
     bend = 1 / depth
@@ -231,8 +249,9 @@ end
 -- What the page is worth now. Dormant, promoted and new pages carry no due time: their anchor is asked.
 local function value_now(shard, hid, bin, id, record, due, now)
   if due > -1e15 and due < 3e15 then return local_value(record, (now - due) / 1000) end
-  local interval_s, _, ceiling = struct.unpack('<fff', record, RANKING_AT)
-  if not has(record:byte(1), CRAWLED) then return ceiling end
+  local r = unpack_head(record)
+  if not has(r.flags, CRAWLED) then return r.ceiling < math.huge and r.ceiling or r.base end
   local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, hid, bin), id))
-  return local_value(record, (now - anchor) / 1000 - math.abs(interval_s))
+  local since = aged_since(anchor, r.credit_s, r.crawled_at, r.signals)
+  return local_value(record, (now - since) / 1000 - math.abs(r.interval_s))
 end

@@ -2,7 +2,7 @@
 -- Promise: a new page waits at once; a known page keeps its crawl history; an item that only names some
 -- fields of a known page is answered with its record and changes nothing. Safe to repeat.
 -- KEYS: the shard.
--- ARGV: now_ms or ''; msgpack [[host id, host name, page id, path, ranking and model (44 bytes),
+-- ARGV: now_ms or ''; msgpack [[host id, host name, page id, path, ranking and model (52 bytes),
 --       flags (8 = fixed, 32 = starting belief), expected version or -1 (replace) or -2 (only add),
 --       least crawls per day or -1 (as it is)], ...].
 -- Reply: 'put', then per item 'added', 'updated', 'moved' (the version differs) or 'crowded' (no free id),

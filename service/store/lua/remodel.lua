@@ -3,7 +3,7 @@
 -- history and leases are not touched; anchors are set anew from the last crawl and the signals since, worth
 -- what the new model says; due times follow. Safe to repeat.
 -- KEYS: the shard.
--- ARGV: host id; bin; msgpack [[page id, version, ranking and model (44 bytes)], ...].
+-- ARGV: host id; bin; msgpack [[page id, version, ranking and model (52 bytes)], ...].
 -- Reply: 'remodelled', how many.
 
 register('remodel', function(keys, args)

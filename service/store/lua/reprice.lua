@@ -2,7 +2,7 @@
 -- Promise: a page whose model was changed meanwhile is left as it is; anchors, leases and history are not
 -- touched; the due time follows the anchor of this moment. Safe to repeat.
 -- KEYS: the shard.
--- ARGV: host id; bin; msgpack [[page id, version, ranking (28 bytes)], ...].
+-- ARGV: host id; bin; msgpack [[page id, version, ranking (36 bytes)], ...].
 -- Reply: 'repriced', how many.
 
 register('reprice', function(keys, args)

@@ -36,9 +36,9 @@ local function count_signal(shard, host, id, bin, record, item, at)
   sources = count_source(sources, item[4])
   redis.call('HSET', record_key(shard, host.hid, bin), id, pack_head(r) .. pack_tail(sources, etag, path))
   if has(r.flags, LEASED) then remember_late(shard, host.hid .. ':' .. string.format('%d', id), item, at) end
-  local weight = weight_of(host, r, item[4])
-  if not has(r.flags, CRAWLED) or r.silent_rate == 0 or weight == 0 then return end
-  local credit_ms = math.floor(weight / r.silent_rate * 1000)
+  local weight = r.silent_rate > 0 and weight_of(host, r, item[4]) or 0
+  if not has(r.flags, CRAWLED) or (weight == 0 and r.credit_s <= 0) then return end
+  local credit_ms = weight > 0 and math.floor(weight / r.silent_rate * 1000) or 0
   local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, host.hid, bin), id))
   anchor = math.max(anchor - credit_ms, OLDEST_ANCHOR)
   redis.call('ZADD', anchor_key(shard, host.hid, bin), anchor, id)

@@ -1,0 +1,115 @@
+"""Policies switched while serving: nothing is lost, and pages are ranked by the value of each."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.domain import Policy
+from service.policy.valuation import NAMES
+from tests.store.audit import audit
+from tests.store.world import SHARDS, World, hosts_of, key_of, outcome
+from workers.learn import Learner
+from workers.reprice import Repricer
+
+DAY_S = 86400.0
+OBJECTIVES = [("ncis", "harmonic"), ("ncis", "delay"), ("greedy", "harmonic"), ("cis", "delay")]
+CHOICES = [(policy, "freshness") for policy in (*NAMES, "approx-2")] + OBJECTIVES
+
+
+async def crawl_all(world: World, pages: list[str]) -> None:
+    """Each page is crawled once, a minute after the one before."""
+    for url in pages:
+        await world.frontier.record_outcomes([outcome(url=url, fetched_at=world.clock.now_at)])
+        world.advance(60)
+
+
+async def sweep(world: World) -> None:
+    await Repricer(world.server, world.settings, world.clock).sweep_all(world.clock.now_at)
+
+
+async def order(world: World, count: int) -> list[str]:
+    """The next pages served."""
+    served = []
+    for _ in range(count):
+        world.advance(0.01)
+        served.append((await world.lease()).url)
+    return served
+
+
+@pytest.mark.parametrize(("policy", "objective"), CHOICES)
+async def test_any_policy_serves_every_page_and_loses_nothing(
+    world: World, fresh_url: str, policy: str, objective: str
+) -> None:
+    pages = hosts_of(12)
+    for at, url in enumerate(pages):
+        await world.put(url, importance=1.0 + at, change_rate_per_day=1 + at % 3, precision=0.8, recall=0.5)
+    await crawl_all(world, pages)
+    await sweep(world)
+    before = {url: (await world.record(url)).model for url in pages}
+    await world.frontier.control.set_policy(policy=policy, objective=objective)
+    await sweep(world)
+    await world.signal(pages[3])
+    world.advance(30 * DAY_S)
+    await sweep(world)
+    await audit(fresh_url, SHARDS)
+    for url, model in before.items():
+        assert str((await world.record(url)).model) == str(model)
+    assert sorted(await order(world, 12)) == sorted(pages)
+    assert (await world.frontier.control.price()).of == f"{policy}/{objective}"
+    await audit(fresh_url, SHARDS)
+
+
+async def test_each_policy_has_its_own_favourite(world: World) -> None:
+    """Crawled at about one time: the oldest copy, one that matters, one that changes, one signalled."""
+    oldest, dear, fickle, told = pages = hosts_of(4)
+    await world.put(oldest, importance=1, change_rate_per_day=0.5, precision=0.6, recall=0.5)
+    await world.put(dear, importance=50, change_rate_per_day=0.6, precision=0.6, recall=0.5)
+    await world.put(fickle, importance=0.01, change_rate_per_day=90, precision=0.6, recall=0.5)
+    await world.put(told, importance=60, change_rate_per_day=0.01, precision=0.6, recall=0.5)
+    await crawl_all(world, pages)
+    world.advance(3 * DAY_S)
+    await world.signal(told)
+    favourites = {
+        "uniform": oldest,
+        "importance": told,
+        "change-rate": fickle,
+        "cis": told,
+        "greedy": dear,
+    }
+    for policy, favourite in favourites.items():
+        await world.frontier.control.set_policy(policy=policy)
+        await sweep(world)
+        world.advance(1)
+        best = await world.lease()
+        assert best.url == favourite, policy
+        await world.frontier.release([key_of(best)])
+
+
+async def test_learning_goes_on_under_a_policy_of_solved_rates(world: World, fresh_url: str) -> None:
+    (page,) = pages = hosts_of(1)
+    await world.put(page)
+    await crawl_all(world, pages)
+    await world.frontier.control.set_policy(policy="lambdacrawl")
+    await sweep(world)
+    first = (await world.record(page)).model.change_rate[0]
+    for _ in range(10):
+        world.advance(DAY_S)
+        found = outcome(url=page, fetched_at=world.clock.now_at, changed=False)
+        await world.frontier.record_outcomes([found])
+    await Learner(world.server, world.settings, world.clock).learn_all(world.clock.now_at)
+    assert (await world.record(page)).model.change_rate[0] < first
+    await sweep(world)
+    await audit(fresh_url, SHARDS)
+
+
+async def test_a_page_put_under_another_policy_is_ranked_by_it(world: World) -> None:
+    await world.frontier.control.set_policy(policy="uniform")
+    old, new = hosts_of(2)
+    await world.put(old)
+    await crawl_all(world, [old])
+    await sweep(world)
+    await world.put(new)
+    await crawl_all(world, [new])
+    world.advance(DAY_S)
+    assert await order(world, 2) == [old, new]
+    assert (await world.frontier.control.policy()).value_name == Policy(policy="uniform").value_name
