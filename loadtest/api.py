@@ -84,7 +84,7 @@ class Api:
         body = msgspec.json.encode({"crawls_per_second": crawls_per_second})
         await self.call("PUT", "/admin/bandwidth", body)
 
-    async def set_policy(self, **changes: float) -> None:
+    async def set_policy(self, **changes: float | str) -> None:
         """Change some fields of the policy, such as `explore`; the others stay as they are."""
         policy = {**await self.call("GET", "/admin/policy"), **changes}
         await self.call("PUT", "/admin/policy", msgspec.json.encode(policy))

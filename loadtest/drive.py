@@ -45,7 +45,9 @@ class Plan:
     learning: Literal["none", "pages", "pooled"] = "none"  # each page by itself, or hosts together
     learn_every: float = 0.5
     explore: float | None = None  # None for what the service does by default,
-    min_crawls_per_day: float | None = None  # likewise
+    min_crawls_per_day: float | None = None  # likewise,
+    policy: str | None = None  # likewise
+    objective: str | None = None  # likewise
 
 
 class Driver:
@@ -99,7 +101,8 @@ class Driver:
 
     async def _prepare(self, plan: Plan) -> None:
         await self._api.put_pages(self._web.population, plan.knowledge)
-        wanted = {"explore": plan.explore, "min_crawls_per_day": plan.min_crawls_per_day}
+        names = ("explore", "min_crawls_per_day", "policy", "objective")
+        wanted = {name: getattr(plan, name) for name in names}
         changes = {name: value for name, value in wanted.items() if value is not None}
         if changes:
             await self._api.set_policy(**changes)

@@ -1,4 +1,4 @@
-"""`freshet simulate learn | poison | floors`: runs an experiment and shows what it found."""
+"""`freshet simulate learn | poison | floors | policies`: runs an experiment and shows what it found."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.console import Console
 
 from loadtest.findings import Findings
 from loadtest.learning import floors, learn, poison
+from loadtest.policies import policies
 from loadtest.population import POPULATIONS
 from loadtest.scene import Scene
 from loadtest.schedule import Schedule
@@ -20,6 +21,7 @@ EXPERIMENTS: dict[str, Callable[[list[Scene], argparse.Namespace], Findings]] = 
     "learn": learn,
     "poison": poison,
     "floors": floors,
+    "policies": policies,
 }
 
 
@@ -78,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "--poison-at", type=float, metavar="T", help="when the lies begin (default half-time)"
             )
-        else:
+        elif name == "floors":
             _add_floors(command)
     return parser
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from loadtest.findings import Cell, Findings
 from loadtest.record import Run
-from loadtest.scene import BELIEVING_DEFAULTS, LEARNING, LEARNING_ALONE, TOLD, Scene, run_all
+from loadtest.scene import BELIEVING_DEFAULTS, LEARNING, LEARNING_ALONE, TOLD, Scene, try_all
 from service.domain import Floats
 
-K = TypeVar("K")
 Window = tuple[float, float]
 KNOWN = "true parameters"
 CONTESTANTS = {
@@ -30,7 +29,7 @@ def learn(scenes: list[Scene], options: argparse.Namespace) -> Findings:
     findings = Findings("learn", "Learning from nothing", axes)
     plans = {KNOWN: {"explore": 0.0, **TOLD}}
     plans |= {name: {"explore": options.explore, **plan} for name, plan in CONTESTANTS.items()}
-    runs = _by_plan(scenes, plans, options.jobs)
+    runs = try_all(scenes, plans, options.jobs)
     known = runs.pop(KNOWN)
     at = np.arange(options.window, options.time - options.window / 2, options.window / 4)
     for name, several in runs.items():
@@ -59,7 +58,7 @@ def poison(scenes: list[Scene], options: argparse.Namespace) -> Findings:
     plans = {
         (name, bad): {"poisoned": bad, **plan} for name, plan in services.items() for bad in (False, True)
     }
-    runs = _by_plan(scenes, plans, options.jobs)
+    runs = try_all(scenes, plans, options.jobs)
     for window in pairwise(edges):
         believed = _extra_crawls(scenes, runs, "honest models kept", window)
         for name in services:
@@ -88,7 +87,7 @@ def floors(scenes: list[Scene], options: argparse.Namespace) -> Findings:
         for kind, plan in kinds.items()
         for setting, value in tried
     }
-    runs = _by_plan(scenes, plans, options.jobs)
+    runs = try_all(scenes, plans, options.jobs)
     for kind in kinds:
         none = runs[kind, "explore", 0.0]
         for setting, values in settings.items():
@@ -99,13 +98,6 @@ def floors(scenes: list[Scene], options: argparse.Namespace) -> Findings:
                 ratios.append(float(row["expected ratio"]))
             findings.curves[f"{setting}, {kind}"] = np.array([0.0, *values]), np.array([1.0, *ratios])
     return findings
-
-
-def _by_plan(scenes: list[Scene], plans: dict[K, dict[str, Any]], jobs: int) -> dict[K, list[Run]]:
-    """Every plan tried on every web."""
-    attempts = [(scene, str(key), plan) for key, plan in plans.items() for scene in scenes]
-    runs = iter(run_all(attempts, jobs))
-    return {key: [next(runs) for _ in scenes] for key in plans}
 
 
 def _windows(end: float, *shares: float) -> list[Window]:

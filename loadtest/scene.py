@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +69,15 @@ class Scene:
         return replay(self.web(pages), run)
 
 
+K = TypeVar("K")
 Attempt = tuple[Scene, str, dict[str, Any]]  # where, under which name, and the arguments of `Scene.run`
+
+
+def try_all(scenes: list[Scene], plans: dict[K, dict[str, Any]], jobs: int) -> dict[K, list[Run]]:
+    """Every plan tried on every web."""
+    attempts = [(scene, str(key), plan) for key, plan in plans.items() for scene in scenes]
+    runs = iter(run_all(attempts, jobs))
+    return {key: [next(runs) for _ in scenes] for key in plans}
 
 
 def run_all(attempts: list[Attempt], jobs: int) -> list[Run]:

@@ -63,8 +63,8 @@ def _parser() -> argparse.ArgumentParser:
         "synthetic web whose pages change at random and signal some of their changes. Reports how "
         "often a reader finds a fresh copy, beside the exact policy on the same web and the optimum "
         "of any policy. One unit of time is a simulated day.",
-        epilog="Experiments in learning have options of their own: `freshet simulate learn --help`, "
-        "`… poison --help`, `… floors --help`; so have those of the papers: "
+        epilog="Experiments with the service have options of their own: `freshet simulate learn --help`, "
+        "`… poison --help`, `… floors --help`, `… policies --help`; so have those of the papers: "
         "`freshet simulate --experiment list`, `--experiment fig4 --help`.",
     )
     add = parser.add_argument

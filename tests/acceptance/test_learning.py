@@ -142,6 +142,9 @@ class MortalServer(Server):
     async def call(self, *args: Any) -> list[Any]:
         return await self._live(lambda: super(MortalServer, self).call(*args))
 
+    async def _call_some(self, *args: Any) -> list[Any]:
+        return await self._live(lambda: super(MortalServer, self)._call_some(*args))
+
     async def execute(self, *command: Any) -> Any:
         return await self._live(lambda: super(MortalServer, self).execute(*command))
 
@@ -254,7 +257,7 @@ class Listener:
         trust: dict[str, bytes] = {}
         for shard in range(self._settings.shards):
             names = [name for name, _ in await self._records([shard])]
-            raws, kept = await observations.evidence(shard, names)
+            raws, kept, _ = await observations.evidence(shard, names)
             evidence.update(zip(names, raws, strict=True))
             trust.update(kept)
         return evidence, trust
@@ -293,10 +296,10 @@ async def test_learners_that_die_leave_the_same_beliefs_as_one_that_lives(tmp_pa
 class DiesBeforeModels(Server):
     """A connection whose owner dies when it is about to write models."""
 
-    async def call(self, name: str, *args: Any) -> list[Any]:
+    async def call_many(self, name: str, *args: Any) -> list[Any]:
         if name == "remodel":
             raise Killed
-        return await super().call(name, *args)
+        return await super().call_many(name, *args)
 
 
 async def test_news_is_news_until_the_models_are_written(tmp_path: Path) -> None:
@@ -337,3 +340,16 @@ def test_the_experiments_write_tables_and_plots(tmp_path: Path, capsys: pytest.C
     assert "share of belief" in capsys.readouterr().out
     assert (tmp_path / "poison.png").stat().st_size > 1000
     assert len((tmp_path / "poison.csv").read_text().splitlines()) == 5
+
+
+def test_every_policy_drives_the_service_and_the_exact_value_is_freshest(tmp_path: Path) -> None:
+    """Small and short: the order holds only between policies that differ by much."""
+    small = ["--pages", "60", "--hosts", "6", "--time", "18", "--bandwidth", "12", "--window", "2"]
+    assert main(["policies", *small, "--population", "noisy", "--jobs", "2", "--out", str(tmp_path)]) == 0
+    rows = [line.split(",") for line in (tmp_path / "policies.csv").read_text().splitlines()]
+    found = {(row[0], row[1]): float(row[2]) for row in rows[1:]}
+    assert len(found) == 13
+    assert found["ncis", "freshness"] > 1.1 * found["uniform", "freshness"]
+    assert found["ncis", "freshness"] > 1.2 * found["change-rate", "freshness"]
+    everybody = {(row[0], row[1]): float(row[4]) for row in rows[1:]}
+    assert everybody["ncis", "delay"] > 0.85 > everybody["ncis", "freshness"]
