@@ -13,7 +13,7 @@ from service.errors import InvalidModel
 from service.policy.valuation import PROVISIONAL, Valuation, valuation_of
 from service.store.control import Control
 from service.store.pages import Pages, PageState
-from service.store.records import FIXED, STARTED, pack_rows, read_record
+from service.store.records import FIXED, RANKING, RANKING_AT, STARTED, pack_rows, read_record
 from service.store.rows import Row
 
 ONLY_ADD, REPLACE = -2, -1
@@ -21,7 +21,7 @@ UNSAID = -1.0  # of a floor: it stays as it is
 KEPT = FIXED | STARTED  # what stays of a page of whose model nothing new is said
 TERMS_AGE_S = 1.0  # how old a price new pages may be ranked by; the worker renews it anyway
 UPDATE_TRIES = 4
-Terms = tuple[Price, Valuation]
+Terms = tuple[Price, Valuation | None]
 Call = Callable[[int, list[Row]], Awaitable[list[Any]]]
 ByShard = Callable[[Sequence[str], Sequence[Row], Call], Awaitable[list[Any]]]
 
@@ -53,7 +53,8 @@ class Register:
             except InvalidModel as error:
                 words[at] = str(error)
         whole = [is_whole(pages[at].belief) for at in valid]
-        expected = [REPLACE if w else ONLY_ADD for w in whole]
+        # Without a value to rank by, known pages come back, so that their ranking can be kept.
+        expected = [REPLACE if w and terms[1] else ONLY_ADD for w in whole]
         chosen = [pages[at] for at in valid]
         flags = [_flags(page) for page in chosen]
         replies = await self._put(chosen, models, flags, expected, terms)
@@ -70,7 +71,8 @@ class Register:
             record = read_record(raw)
             flags = _flags(page) | record.flags & (FIXED if not page.belief.says_nothing_of_model else KEPT)
             model = merge(page.belief, record.model)
-            (word,) = await self._put([page], [model], [flags], [record.version], terms)
+            ranking = None if terms[1] else raw[RANKING_AT : RANKING_AT + RANKING.itemsize]
+            (word,) = await self._put([page], [model], [flags], [record.version], terms, ranking)
             if word != "moved":
                 return str(word)
             state = await self._inspect(page.address)
@@ -84,12 +86,15 @@ class Register:
         flags: Sequence[int],
         expected: Sequence[int],
         terms: Terms,
+        kept: bytes | None = None,
     ) -> list[Any]:
         if not pages:
             return []
         model = pack_models(models)
         price, valuation = terms
-        ranking = pack_rows(ranking_rows(model, price, valuation=valuation))
+        ranking = (
+            [kept] if kept else pack_rows(ranking_rows(model, price, valuation=valuation or PROVISIONAL))
+        )
         belief = [r + m for r, m in zip(ranking, pack_rows(model_rows(model)), strict=True)]
         items = [
             (a.host_id, a.host, a.page_id, a.path, belief[at], flags[at], expected[at], _floor(pages[at]))
@@ -102,11 +107,12 @@ class Register:
         return await self._pages.inspect(shard, address.host_id, address.page_id, address.path)
 
     async def _current_terms(self) -> Terms:
-        """The price and the value new pages are ranked by."""
+        """The price and the value pages are ranked by; no value while only a sweep can tell."""
         now = asyncio.get_running_loop().time()
         if self._terms is None or now - self._terms[0] > TERMS_AGE_S:
             price, policy = await self._control.price(), await self._control.policy()
-            self._terms = (now, (price, valuation_of(policy) or PROVISIONAL))
+            current = price.of == policy.value_name
+            self._terms = (now, (price, valuation_of(policy)) if current else (Price(0.0, 0.0), None))
         return self._terms[1]
 
 

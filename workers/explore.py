@@ -52,14 +52,12 @@ def _keep(kept: list[tuple[float, PageName]], urgency: Floats, least: float, nam
     del kept[KEPT:]
 
 
-def choose(unseen: Unseen, credit: float, slots: float) -> tuple[list[PageName], float]:
-    """Pages to promote, most urgent first, and what is left of the exploration credit.
-
-    `credit` is the crawls saved up for exploration, `slots` the crawls the shard has had since its last
-    sweep; floors take at most a share of those.
-    """
-    most = max(1, int(FLOOR_SHARE * slots))
-    starving = [page for _, page in unseen.starving[:most]]
+def choose(
+    unseen: Unseen, explore_credit: float, floor_credit: float
+) -> tuple[list[PageName], tuple[float, float]]:
+    """Pages to promote, most urgent first, and what is left of the crawls saved up for both."""
+    starving = [page for _, page in unseen.starving[: int(floor_credit)]]
     taken = set(starving)
-    explored = [page for _, page in unseen.oldest if page not in taken][: int(credit)]
-    return starving + explored, credit - len(explored)
+    explored = [page for _, page in unseen.oldest if page not in taken][: int(explore_credit)]
+    left = explore_credit - len(explored), floor_credit - len(starving)
+    return starving + explored, left

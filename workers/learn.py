@@ -72,10 +72,15 @@ class Learner:
         for begun in (True, False):
             while count := await self.drain(shard, begun=begun):
                 folded += count
+            if count is None:  # another owner is at it: what was begun may not be finished
+                break
         return folded
 
-    async def drain(self, shard: int, *, begun: bool = True) -> int:
-        """Fold the oldest observations that were (or were not) begun into evidence; how many there were."""
+    async def drain(self, shard: int, *, begun: bool = True) -> int | None:
+        """Fold the oldest observations that were (or were not) begun into evidence.
+
+        How many there were; None if another owner folded them meanwhile.
+        """
         observations = await self._observations.read(shard, AT_ONCE, begun=begun)
         if not observations:
             return 0
@@ -96,7 +101,7 @@ class Learner:
             trusts=[(host_id, pack_trust(trust)) for host_id, trust in sorted(trusts.items()) if trust],
             checked=checked.pack(),
         )
-        return len(observations) if kept_whole else 0
+        return len(observations) if kept_whole else None
 
     async def refit(self, shard: int, now_at: float) -> int:
         """New models for the pages of hosts that have news."""

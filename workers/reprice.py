@@ -22,7 +22,7 @@ from service.store.connection import Server
 from service.store.control import Control
 from service.store.shards import Bin, Shards
 from workers.appraise import READY, Seen, look, models_of, rerank
-from workers.explore import KEPT, Unseen, choose
+from workers.explore import FLOOR_SHARE, KEPT, Unseen, choose
 
 BEST = 4  # of these, the one whose value is taken for what will be served next
 AIM_WEIGHT = 0.05  # of one sweep in the slack
@@ -38,7 +38,7 @@ class Repricer:
         self._control = Control(server, clock)
         self._settings = settings
         self._swept: dict[int, tuple[float, float, str]] = {}  # shard: when, price, of which value
-        self._credit: dict[int, float] = {}  # shard: crawls saved up for exploration
+        self._credit: dict[int, tuple[float, float]] = {}  # shard: crawls saved up for exploration, floors
 
     async def sweep_all(self, now_at: float) -> int:
         """Sweep every shard that needs it; returns how many pages were renewed."""
@@ -53,13 +53,20 @@ class Repricer:
         if not self._is_due(shard, price, policy, now_at):
             await self._shards.confirm_price(shard, checked_at=now_at)
             return 0
+        if await self._shards.ranked_by(shard) not in (policy.value_name, None):
+            await self._shards.forget_host_prices(shard)
         if price.of != policy.value_name:
             price = await self._open_price(shard, policy, now_at)
         seen = Seen(unseen=Unseen(policy.min_crawls_per_day))
         async for bins, valuation in self._valued(shard, policy):
             seen.renewed += await self._shards.reprice(shard, rerank(bins, price, valuation, now_at, seen))
         await self._shards.finish_sweep(
-            shard, swept_at=now_at, fresh_weight=seen.fresh, weight=seen.weight, top=seen.top.tobytes()
+            shard,
+            swept_at=now_at,
+            ranked_by=policy.value_name,
+            fresh_weight=seen.fresh,
+            weight=seen.weight,
+            top=seen.top.tobytes(),
         )
         await self._aim(price)
         await self._explore(shard, seen.unseen, policy, now_at)
@@ -92,8 +99,9 @@ class Repricer:
         async for bins, valuation in self._valued(shard, policy):
             look(bins, valuation, now_at, seen)
         best = np.sort(seen.top)[::-1]
-        served = float(best[min(BEST, len(best)) - 1]) if len(best) else 0.0
-        return await self._control.open_price(served, policy.value_name)
+        if not len(best):
+            return Price(0.0, 0.0, of=policy.value_name)  # no page here to begin with: another shard will
+        return await self._control.open_price(float(best[min(BEST, len(best)) - 1]), policy.value_name)
 
     async def _share(self, shard: int) -> float:
         """The shard's share of all pages."""
@@ -105,9 +113,10 @@ class Repricer:
         bandwidth = await self._control.bandwidth()
         elapsed_s = now_at - self._swept[shard][0] if shard in self._swept else 0.0
         slots = bandwidth.crawls_per_second * elapsed_s * await self._share(shard)
-        credit = self._credit.get(shard, 0.0) + policy.explore * slots
-        pages, left = choose(unseen, credit, slots)
-        self._credit[shard] = min(left, KEPT)
+        explore, floor = self._credit.get(shard, (0.0, 0.0))
+        credit = explore + policy.explore * slots, min(KEPT, floor + FLOOR_SHARE * slots)
+        pages, (explore, floor) = choose(unseen, *credit)
+        self._credit[shard] = min(explore, KEPT), floor
         if pages:
             await self._shards.promote(shard, pages)
 
@@ -118,8 +127,8 @@ class Repricer:
         and it may not be among the candidates a script looks at. The lift follows the best of them: the
         mean of what is served lies above it where signals make values jump.
         """
-        tops = [np.frombuffer(raw, dtype=np.float32) for raw in await self._shards.top_values()]
-        values = np.sort(np.concatenate(tops))[::-1]
+        tops = [np.frombuffer(raw, dtype=np.float32) for raw in await self._shards.top_values(price.of)]
+        values = np.sort(np.concatenate([np.empty(0, dtype=np.float32), *tops]))[::-1]
         if price.served <= 0 or not len(values):
             return
         ready = float(values[READY - 1]) if len(values) >= READY else 0.0
@@ -132,7 +141,7 @@ class Repricer:
         if shard not in self._swept:
             return True
         swept_at, swept_price, value_name = self._swept[shard]
-        if value_name != policy.value_name:
+        if value_name != policy.value_name or price.of != policy.value_name:
             return True
         if now_at - swept_at >= self._settings.reprice_s:
             return True  # expected freshness is of a moment, so it is looked at again anyway

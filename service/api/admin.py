@@ -17,7 +17,7 @@ from service.api.openapi import documented
 from service.api.operator_schemas import BandwidthBody, HostAnswer, HostInput, PolicyAnswer, PolicyInput
 from service.api.problems import Problem, invalid
 from service.domain import Bandwidth, Policy
-from service.errors import InvalidUrl
+from service.errors import InvalidUrl, VersionMoved
 from service.policy.valuation import why_not
 from service.status import gather_status
 
@@ -93,19 +93,26 @@ async def put_policy(request: Request) -> Response:
     body = await decode(request, PolicyInput)
     changes = {k: v for k, v in msgspec.structs.asdict(body).items() if v is not msgspec.UNSET}
     control = frontier_of(request).control
-    if "policy" in changes or "objective" in changes:
-        changes |= _choice(changes, await control.policy())
     expected = _expected(request.headers.get("if-match"))
-    return _policy(await control.set_policy(**changes, expected=expected))
+    if "policy" not in changes and "objective" not in changes:
+        return _policy(await control.set_policy(**changes, expected=expected))
+    while True:
+        current = await control.policy()
+        _refuse_mismatch(changes, current)
+        try:
+            version = current.version if expected is None else expected
+            return _policy(await control.set_policy(**changes, expected=version))
+        except VersionMoved:  # what the choice was checked against has changed meanwhile
+            if expected is not None:
+                raise
 
 
-def _choice(changes: dict[str, Any], current: Policy) -> dict[str, str]:
-    """Policy and objective together, so that nobody else's change comes between; 422 if they do not fit."""
-    policy, objective = changes.get("policy", current.policy), changes.get("objective", current.objective)
-    fault = why_not(policy, objective)
+def _refuse_mismatch(changes: dict[str, Any], current: Policy) -> None:
+    """422 if what is chosen does not fit what stays."""
+    fault = why_not(changes.get("policy", current.policy), changes.get("objective", current.objective))
     if fault is not None:
-        raise invalid(["body", "policy" if "policy" in changes else "objective"], fault)
-    return {"policy": policy, "objective": objective}
+        field, why = fault
+        raise invalid(["body", field], why)
 
 
 @router.get(

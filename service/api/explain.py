@@ -156,6 +156,8 @@ def _reason(record: Record, state: PageState, price: Price, value: float, top: f
     rest = "" if state.host_rests_until_ms is None else ", as soon as its host has rested"
     if not record.flags & CRAWLED:
         return f"never crawled: due at once, in the order of importance{rest}"
+    if state.due_score is not None and state.due_score >= DORMANT_ABOVE and math.isinf(top):
+        return "never due: by the chosen policy a crawl of it is worth nothing"
     if state.due_score is not None and state.due_score >= DORMANT_ABOVE and top >= price.due:
         return f"waiting to be ranked anew: the price has fallen to {price.served:.4g}, within its reach"
     if state.due_score is not None and state.due_score >= DORMANT_ABOVE:

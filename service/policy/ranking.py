@@ -25,6 +25,7 @@ MOST_FLOOR = 0.05  # largest share of Δ the floor of α may take
 WEIGHT_CAP = 20.0  # largest κ: e^(−20) is certainty enough
 WORTHLESS_PRECISION = 0.01  # signals more often false than this are not listened to
 NEARLY = 1e-9  # margin below the ceiling no price can use in single precision: depth stays < 25
+MOST_EXPONENT = 700.0  # beyond it an exponential is infinite, and 0·∞ no number
 DORMANT_LEVEL = 0.9  # share of the ceiling at which a dormant page is described
 
 
@@ -100,7 +101,9 @@ def open_value(depth_past_due: ArrayLike, ranking: Ranking) -> Floats:
     past, near, far = np.asarray(depth_past_due, dtype=np.float64), ranking.near, ranking.far
     growing = ranking.slope * past + near * past**2 / 2
     levels = far > 0
-    left = -np.expm1(np.where(levels, -near * past, 0.0)) / np.where(levels, near, 1.0)
+    left = -np.expm1(np.where(levels, np.minimum(-near * past, MOST_EXPONENT), 0.0)) / np.where(
+        levels, near, 1.0
+    )
     levelling = far * past - ranking.slope * left
     return np.asarray(np.maximum(ranking.base + np.where(levels, levelling, growing), 0.0))
 

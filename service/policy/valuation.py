@@ -20,11 +20,13 @@ from service.policy.objectives import FRESHNESS, OBJECTIVES, Objective
 from service.policy.ranking import storable
 from service.policy.staleness import Pages
 
-PLAIN = ("ncis", "cis", "cis+", "greedy")  # those that can follow any objective
+PLAIN = ("ncis", "greedy")  # those that can follow any objective
+SIGNALLED = ("cis", "cis+")
 TABLES = ("uniform", "change-rate", "importance")
 SOLVED = ("lambdacrawl", "lds")
-NAMES = (*PLAIN, *TABLES, *SOLVED)
+NAMES = (*PLAIN, *SIGNALLED, *TABLES, *SOLVED)
 MOST_TERMS = 64
+DAY_S = 86400.0
 APPROX = re.compile(r"approx-([1-9]|[1-5]\d|6[0-4])")
 OBSERVED = 0.99  # precision and recall from which every change counts as observed
 UNTIMED_S = 1e9  # time that ages a page whose value counts signals only as much as one signal does
@@ -102,14 +104,14 @@ def _paced(rate: Floats) -> Model:
     return Model(np.ones_like(rate), rate, none, none)
 
 
-def why_not(policy: str, objective: str) -> str | None:
-    """What is wrong with a choice, or None."""
+def why_not(policy: str, objective: str) -> tuple[str, str] | None:
+    """Which field of a choice is wrong, and why; None if it is not."""
     if policy not in NAMES and not APPROX.fullmatch(policy):
-        return f"available: {', '.join(NAMES)}, approx-1 to approx-{MOST_TERMS}"
+        return "policy", f"available: {', '.join(NAMES)}, approx-1 to approx-{MOST_TERMS}"
     if objective not in OBJECTIVES:
-        return f"available: {', '.join(OBJECTIVES)}"
+        return "objective", f"available: {', '.join(OBJECTIVES)}"
     if objective != FRESHNESS.name and policy not in PLAIN:
-        return f"the objective {objective} is for the policies {', '.join(PLAIN)}"
+        return "objective", f"{objective} is for the policies {', '.join(PLAIN)}"
     return None
 
 
@@ -153,4 +155,5 @@ def solved(believed: Model) -> Valuation:
     return Valuation(lambda _: believed, RATE, listens=False)
 
 
-PROVISIONAL = Valuation(_BELIEFS["uniform"], RATE, listens=False)  # of new pages until rates are solved for
+# Of new pages until a sweep has solved for the rates or set the price: once a day.
+PROVISIONAL = Valuation(lambda model: _paced(np.full_like(model.change_rate, 1 / DAY_S)), RATE, listens=False)

@@ -75,7 +75,9 @@ class Server:
             pipeline = self.pipeline()
             for args in calls:
                 pipeline.execute_command("FCALL", function_name(name), len(keys), *keys, *args)
+            started = time.perf_counter()
             replies = await self._guard(pipeline.execute(raise_on_error=False))
+            telemetry.REDIS_SECONDS.labels(name).observe((time.perf_counter() - started) / len(calls))
             errors = [reply for reply in replies if isinstance(reply, RedisError)]
             if not errors:
                 break

@@ -12,6 +12,7 @@ from service.store.connection import Server
 from service.store.keys import CONTROL
 from service.store.wire import pairs
 
+LAYOUT = 2  # of the records; a release that packs them otherwise must not touch them
 DEFAULT_SLACK = 0.1  # before any worker has aimed it
 FEW_PICKS = 8  # that an opening price is worth, in served values
 DELAYS = f"{CONTROL}:delays"
@@ -33,6 +34,9 @@ class Control:
         stored = int(await self._server.execute("HGET", CONTROL, "shards"))
         if stored != shards:
             raise InvalidSetting(f"this store was made with FRESHET_SHARDS={stored}, not {shards}")
+        await self._server.execute("HSETNX", CONTROL, "layout", LAYOUT)
+        if int(await self._server.execute("HGET", CONTROL, "layout")) != LAYOUT:
+            raise InvalidSetting("this store was made by another release of Freshet")
 
     async def bandwidth(self) -> Bandwidth:
         rate, version = await self._server.execute("HMGET", CONTROL, "rate", "version")
@@ -60,7 +64,7 @@ class Control:
             served=float(served or 0),
             slack=DEFAULT_SLACK if slack is None else float(slack),
             lift=1.0 if lift is None else float(lift),
-            of=of.decode() if of else Policy().value_name,
+            of=Policy().value_name if of is None else of.decode(),
         )
 
     async def open_price(self, served: float, of: str) -> Price:

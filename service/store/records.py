@@ -56,6 +56,7 @@ HEAD = np.dtype(
         ("floor", "<f4"),
     ]
 )
+RANKING_AT = 4  # where the ranking starts in a record
 LEASED, PARKED, HELD, FIXED, CRAWLED, STARTED = 1, 2, 4, 8, 16, 32
 RESULTS = {
     0: None,

@@ -106,21 +106,35 @@ class Shards:
         replies = await self._server.call_many("promote", [self.prefixes[shard]], calls)
         return sum(int(reply[1]) for reply in replies)
 
+    async def ranked_by(self, shard: int) -> str | None:
+        """Which value the shard's last sweep ranked its pages by."""
+        name = await self._server.execute("HGET", keys.meta(self.prefixes[shard]), "ranked_by")
+        return name.decode() if name else None
+
+    async def forget_host_prices(self, shard: int) -> None:
+        """What hosts were served at, which says nothing once pages have another value."""
+        async for host_ids in self.hosts(shard):
+            pipeline = self._server.pipeline()
+            for host_id in host_ids:
+                pipeline.execute_command("HDEL", keys.host(self.prefixes[shard], host_id), "price")
+            await self._server.run(pipeline)
+
     async def finish_sweep(
-        self, shard: int, *, swept_at: float, fresh_weight: float, weight: float, top: bytes
+        self, shard: int, *, swept_at: float, ranked_by: str, fresh_weight: float, weight: float, top: bytes
     ) -> None:
         """Note when the prices of this shard's sweep were read, and what freshness and values it saw."""
-        seen = ("fresh", repr(fresh_weight), "weight", repr(weight), "top", top)
+        seen = ("fresh", repr(fresh_weight), "weight", repr(weight), "top", top, "ranked_by", ranked_by)
         await self._server.execute(
             "HSET", keys.meta(self.prefixes[shard]), "priced_at", f"{swept_at:.3f}", *seen
         )
 
-    async def top_values(self) -> list[bytes]:
-        """The largest crawl values each shard's last sweep saw, packed; one round trip."""
+    async def top_values(self, ranked_by: str) -> list[bytes]:
+        """The largest values of this name each shard's last sweep saw, packed; one round trip."""
         pipeline = self._server.pipeline()
         for prefix in self.prefixes:
-            pipeline.execute_command("HGET", keys.meta(prefix), "top")
-        return [top or b"" for top in await self._server.run(pipeline)]
+            pipeline.execute_command("HMGET", keys.meta(prefix), "top", "ranked_by")
+        found = await self._server.run(pipeline)
+        return [top for top, name in found if top and name == ranked_by.encode()]
 
     async def confirm_price(self, shard: int, *, checked_at: float) -> None:
         """Note that the prices this shard is ranked by still hold."""

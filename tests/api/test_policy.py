@@ -122,8 +122,8 @@ async def test_a_policy_and_an_objective_are_chosen_and_kept(client: httpx.Async
     assert (answer["policy"], answer["objective"]) == ("greedy", "harmonic")
     answer = (await client.put("/admin/policy", json={"explore": 0.1})).json()
     assert (answer["policy"], answer["objective"]) == ("greedy", "harmonic")
-    answer = (await client.put("/admin/policy", json={"policy": "cis"})).json()
-    assert (answer["policy"], answer["objective"]) == ("cis", "harmonic")
+    answer = (await client.put("/admin/policy", json={"policy": "ncis"})).json()
+    assert (answer["policy"], answer["objective"]) == ("ncis", "harmonic")
 
 
 async def test_an_objective_the_policy_cannot_follow_is_refused(client: httpx.AsyncClient) -> None:

@@ -236,10 +236,10 @@ async def test_a_page_has_a_floor_of_its_own(world: World) -> None:
         await world.crawl()
         world.advance(5)
     assert (await world.record(dull)).min_crawls_per_day == 24
-    served = []
+    served, repricer = [], Repricer(world.server, world.settings, world.clock)
     for _ in range(80):
         world.advance(60)
-        await Repricer(world.server, world.settings, world.clock).sweep_all(world.clock.now_at)
+        await repricer.sweep_all(world.clock.now_at)
         served.append((await world.crawl()).url)
     assert 1 <= served.count(dull) <= 3
     await world.put(dull, importance=2e-9)

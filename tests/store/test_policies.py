@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from service.address import parse_url
 from service.domain import Policy
 from service.policy.valuation import NAMES
 from tests.store.audit import audit
+from tests.store.conftest import MakeWorld
 from tests.store.world import SHARDS, World, hosts_of, key_of, outcome
 from workers.learn import Learner
 from workers.reprice import Repricer
 
 DAY_S = 86400.0
-OBJECTIVES = [("ncis", "harmonic"), ("ncis", "delay"), ("greedy", "harmonic"), ("cis", "delay")]
+OBJECTIVES = [("ncis", "harmonic"), ("ncis", "delay"), ("greedy", "harmonic"), ("greedy", "delay")]
 CHOICES = [(policy, "freshness") for policy in (*NAMES, "approx-2")] + OBJECTIVES
 
 
@@ -113,3 +115,53 @@ async def test_a_page_put_under_another_policy_is_ranked_by_it(world: World) -> 
     world.advance(DAY_S)
     assert await order(world, 2) == [old, new]
     assert (await world.frontier.control.policy()).value_name == Policy(policy="uniform").value_name
+
+
+async def test_what_a_host_was_served_at_is_forgotten_with_the_value(make_world: MakeWorld) -> None:
+    """A price in the old value's terms would keep a host that must rest from ever being due."""
+    world = await make_world(min_delay_s=1.0)
+    (page,) = pages = hosts_of(1)
+    await world.put(page, change_rate_per_day=1, precision=0.0, recall=0.0, fixed=True)
+    await crawl_all(world, pages)
+    for _ in range(3):
+        world.advance(DAY_S)
+        await sweep(world)
+        await world.crawl()
+    assert (await world.frontier.read_host(parse_url(page))).price > 1000  # type: ignore[union-attr]
+    await world.frontier.control.set_policy(policy="change-rate")
+    world.advance(DAY_S)
+    await sweep(world)
+    assert (await world.record(page)).interval_s < 30 * DAY_S
+
+
+async def test_pages_put_while_rates_are_solved_for_keep_their_ranking(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.register.TERMS_AGE_S", -1.0)
+    (page,) = pages = hosts_of(1)
+    await world.put(page, change_rate_per_day=1, precision=0.0, recall=0.0)
+    await crawl_all(world, pages)
+    await world.frontier.control.set_policy(policy="lambdacrawl")
+    await sweep(world)
+    before = (await world.record(page)).interval_s
+    await world.put(page, importance=7.0)
+    await world.put(page, importance=8.0, change_rate_per_day=2, precision=0.0, recall=0.0)
+    after = await world.record(page)
+    assert after.interval_s == before
+    assert float(after.model.importance[0]) == 8.0
+    await world.put("https://new.example/")
+    await crawl_all(world, ["https://new.example/"])
+    assert (await world.record("https://new.example/")).interval_s > 0.1 * DAY_S
+
+
+async def test_serving_between_a_choice_and_its_sweep_does_not_move_the_new_price(world: World) -> None:
+    pages = hosts_of(6)
+    await world.put(*pages, change_rate_per_day=1, precision=0.0, recall=0.0)
+    await crawl_all(world, pages)
+    world.advance(DAY_S)
+    await sweep(world)
+    await world.frontier.control.set_policy(policy="change-rate")
+    await order(world, 3)
+    assert (await world.frontier.control.price()).served == 0
+    await sweep(world)
+    assert 0 < (await world.frontier.control.price()).served < 3

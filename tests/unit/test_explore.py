@@ -36,7 +36,7 @@ def pages(*numbers: int) -> list[PageName]:
 
 def test_exploration_spends_whole_crawls_on_the_pages_unseen_for_longest() -> None:
     chosen, left = choose(look([1.0, 3.0, 2.0]), 1.5, 100.0)
-    assert (chosen, left) == (pages(1), 0.5)
+    assert (chosen, left) == (pages(1), (0.5, 100.0))
 
 
 def test_pages_whose_truth_is_fixed_need_no_exploring_and_leased_ones_are_being_seen() -> None:
@@ -54,8 +54,10 @@ def test_a_page_has_its_own_floor_or_the_common_one_whichever_is_more() -> None:
     assert choose(look([1.0, 1.0], floors=[0.0, 3.0]), 0.0, 100.0)[0] == pages(1)
 
 
-def test_floors_take_at_most_half_of_the_bandwidth() -> None:
-    assert len(choose(look([2.0] * 50, common=2.0), 0.0, 20.0)[0]) == 10
+def test_floors_spend_what_was_saved_up_for_them_and_no_more() -> None:
+    chosen, left = choose(look([2.0] * 50, common=2.0), 0.0, 10.5)
+    assert (len(chosen), left) == (10, (0.0, 0.5))
+    assert choose(look([2.0] * 50, common=2.0), 0.0, 0.9)[0] == []
 
 
 def test_no_more_candidates_are_kept_than_needed_and_they_are_the_oldest() -> None:

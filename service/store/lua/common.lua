@@ -190,7 +190,7 @@ end
 -- it lacks `slope` at first.
 local function open_value(past, base, slope, near, far)
   local value = base + slope * past + near * past * past / 2
-  if far > 0 then value = base + far * past - slope * (1 - math.exp(-near * past)) / near end
+  if far > 0 then value = base + far * past - slope * (1 - math.exp(math.min(-near * past, 700))) / near end
   return math.max(value, 0)
 end
 

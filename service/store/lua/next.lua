@@ -12,6 +12,7 @@
 local PRICE_WEIGHT = 0.01  -- of one served value in the price: slower lags after a step, faster is noisy
 local REPLAY_MS = 60000
 local GRACE_MS = 10  -- a slot this near is as good as free; `not_before` says when it starts
+local FIRST_VALUE = 'ncis/freshness'  -- what pages are ranked by before anybody chose
 local PAGES_PER_HOST = 16  -- candidates looked at per host
 local BASE_CANDIDATES = 96  -- candidates looked at per call, plus two per page wanted
 
@@ -19,10 +20,10 @@ local function open_shards(keys, now)
   local shards = {}
   for at = 2, #keys do
     local prefix = keys[at]
-    local meta = redis.call('HMGET', prefix .. ':meta', 'best', 'wake', 'seq')
+    local meta = redis.call('HMGET', prefix .. ':meta', 'best', 'wake', 'seq', 'ranked_by')
     local wake = tonumber(meta[2])
     local shard = {prefix = prefix, index = at - 2, seq = tonumber(meta[3]) or 0, best = tonumber(meta[1]),
-      leases = 0, wake = wake, at = 0, heads = {}}
+      leases = 0, wake = wake, at = 0, heads = {}, ranked_by = meta[4] or FIRST_VALUE}
     if wake and wake <= now then
       run_timers(prefix, now)
       shard.touched = true
@@ -138,7 +139,7 @@ local function lease(c, at_ms, slot, lease_ms, rest_ms, salt, now)
     r.silent_rate, r.signals, r.crawled_at, etag, r.modified}
 end
 
--- The price follows what is served.
+-- The price follows what is served, as far as it is ranked by the value the price is of.
 local function follow_price(pace, value)
   pace.picks = pace.picks + 1
   pace.price = pace.price + math.max(PRICE_WEIGHT, 1 / pace.picks) * (value - pace.price)
@@ -157,7 +158,7 @@ local function fill(shards, now, pace, wanted, slot, gap_ms, options)
       if not rested[c.host.hid] then
         local slot_ms = slot + #pages * gap_ms
         pages[#pages + 1] = lease(c, math.max(now, slot_ms), slot_ms, lease_ms, rest_ms, salt, now)
-        if c.due > -1e15 then follow_price(pace, c.value) end
+        if c.due > -1e15 and c.shard.ranked_by == pace.of then follow_price(pace, c.value) end
         rested[c.host.hid] = rest_ms > 0
         leased = leased + 1
       end
@@ -256,9 +257,9 @@ register('next', function(keys, args)
   if stepped then now, offset = agree_on_clock(keys, now, raw) end
   local options, requests = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3])
   local answers, wanted = open_requests(control, requests)
-  local stored = redis.call('HMGET', control, 'rate', 'slot', 'price', 'picks', 'granted')
+  local stored = redis.call('HMGET', control, 'rate', 'slot', 'price', 'picks', 'granted', 'priced')
   local rate, slot = tonumber(stored[1]) or 0, tonumber(stored[2]) or now
-  local pace = {price = tonumber(stored[3]) or 0, picks = tonumber(stored[4]) or 0}
+  local pace = {price = tonumber(stored[3]) or 0, picks = tonumber(stored[4]) or 0, of = stored[6] or FIRST_VALUE}
   local gap_ms = rate > 0 and 1000 / rate or 0
   local reason, retry_ms = 'pace', slot - GRACE_MS - now
   if rate == 0 then reason, retry_ms = 'paused', 1000 end

@@ -21,6 +21,7 @@ register('set_policy', function(keys, args)
         changed = true
         if args[at] == 'policy' or args[at] == 'objective' then
           redis.call('HDEL', control, 'price', 'picks', 'slack', 'lift')
+          redis.call('HSET', control, 'priced', '')
         end
       end
     end
