@@ -30,12 +30,14 @@ class Control:
 
     async def claim_shards(self, shards: int) -> None:
         """Fix the number of shards at the first start; InvalidSetting if it differs later."""
-        await self._server.execute("HSETNX", CONTROL, "shards", shards)
-        stored = int(await self._server.execute("HGET", CONTROL, "shards"))
-        if stored != shards:
-            raise InvalidSetting(f"this store was made with FRESHET_SHARDS={stored}, not {shards}")
-        await self._server.execute("HSETNX", CONTROL, "layout", LAYOUT)
-        if int(await self._server.execute("HGET", CONTROL, "layout")) != LAYOUT:
+        known, layout = await self._server.execute("HMGET", CONTROL, "shards", "layout")
+        if known is None:  # the layout first: a store with shards but without one is of an earlier release
+            await self._server.execute("HSETNX", CONTROL, "layout", LAYOUT)
+            await self._server.execute("HSETNX", CONTROL, "shards", shards)
+            known, layout = await self._server.execute("HMGET", CONTROL, "shards", "layout")
+        if int(known) != shards:
+            raise InvalidSetting(f"this store was made with FRESHET_SHARDS={int(known)}, not {shards}")
+        if int(layout or 1) != LAYOUT:
             raise InvalidSetting("this store was made by another release of Freshet")
 
     async def bandwidth(self) -> Bandwidth:

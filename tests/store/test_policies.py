@@ -6,6 +6,7 @@ import pytest
 
 from service.address import parse_url
 from service.domain import Policy
+from service.errors import InvalidSetting
 from service.policy.valuation import NAMES
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
@@ -165,3 +166,13 @@ async def test_serving_between_a_choice_and_its_sweep_does_not_move_the_new_pric
     assert (await world.frontier.control.price()).served == 0
     await sweep(world)
     assert 0 < (await world.frontier.control.price()).served < 3
+
+
+async def test_records_of_another_release_are_not_touched(world: World) -> None:
+    """Whether it packed them in a numbered layout or in none."""
+    await world.frontier.prepare()
+    await world.frontier.prepare()
+    for change in (("HSET", "f:{control}", "layout", 99), ("HDEL", "f:{control}", "layout")):
+        await world.server.execute(*change)
+        with pytest.raises(InvalidSetting, match="another release"):
+            await world.frontier.prepare()
