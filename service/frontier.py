@@ -147,9 +147,9 @@ class Frontier:
         await self._pages.set_host(shard, address.host_id, address.host, changes, rest_s=rest_s)
 
     async def read_host(self, address: Address) -> Host | None:
-        """Rules and state of one host; one round trip."""
-        shard = shard_of(address.host_id, self.settings.shards)
-        return await self.shards.read_host(shard, address.host_id, self.settings.min_delay_s)
+        """Rules and state of one host; two round trips."""
+        shard, now_at = shard_of(address.host_id, self.settings.shards), await self.control.now()
+        return await self.shards.read_host(shard, address.host_id, self.settings.min_delay_s, now_at)
 
     async def list_host(self, address: Address, cursor: int) -> tuple[list[bytes], int | None] | None:
         """Some records of a host's pages and where to go on; two round trips."""

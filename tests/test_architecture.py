@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from service.store.scripts import SHARED
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("service", "workers", "loadtest")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
@@ -93,7 +95,7 @@ def test_modules_are_found_where_they_are_looked_for() -> None:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_script_says_what_it_promises(script: Path) -> None:
     lines = script.read_text().splitlines()
-    if script.name in ("common.lua", "common_index.lua"):
+    if script.name in SHARED:
         assert lines[0].startswith("-- ")
         return
     assert lines[0].startswith(f"-- {script.stem}: ")
@@ -116,7 +118,7 @@ def test_a_script_scans_nothing_and_runs_no_eval(script: Path) -> None:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_script_registers_the_function_of_its_name(script: Path) -> None:
     names = re.findall(r"^register\('(\w+)'", script.read_text(), re.MULTILINE)
-    assert names == ([] if script.name in ("common.lua", "common_index.lua") else [script.stem])
+    assert names == ([] if script.name in SHARED else [script.stem])
 
 
 def test_every_module_says_what_it_is_for() -> None:

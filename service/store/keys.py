@@ -82,7 +82,3 @@ def bin_of(page_id: int, bins: int) -> int:
 
 def dues(prefix: str, host_id: str, bin_number: int) -> str:
     return f"{prefix}:d:{host_id}:{bin_number}"
-
-
-def resting(prefix: str) -> str:
-    return f"{prefix}:resting"

@@ -71,10 +71,17 @@ class Pages:
         salt: int,
     ) -> tuple[str, float, list[list[list[Any]]]]:
         """(word, retry_after_ms, leases per request) over all shards."""
-        options = pack([lease_s * 1000, lookahead_s * 1000, rest_s * 1000, salt])
+        options = pack(
+            {
+                "lease_ms": lease_s * 1000,
+                "lookahead_ms": lookahead_s * 1000,
+                "rest_ms": rest_s * 1000,
+                "salt": salt,
+            }
+        )
         args = (await self._clock.argument(), options, pack(requests))
         reply = await self._server.call("next", [CONTROL, *self._prefixes], args)
-        return reply[0].decode(), float(reply[2]), unpack(reply[3])
+        return reply[0].decode(), float(reply[2]), [unpack(raw) if raw else [] for raw in reply[3:]]
 
     async def inspect(self, shard: int, host_id: str, page_id: int, path: str) -> PageState | None:
         args = (await self._clock.argument(), host_id, page_id, path)

@@ -176,14 +176,11 @@ class Shards:
             for number, value in pairs(stored)
         ]
 
-    async def read_host(self, shard: int, host_id: str, default_delay_s: float) -> Host | None:
+    async def read_host(self, shard: int, host_id: str, default_delay_s: float, now_at: float) -> Host | None:
         """Rules and state of a host, or None."""
-        prefix = self.prefixes[shard]
-        pipeline = self._server.pipeline()
-        fields = ("pages", "delay_ms", "gap_ms", "paused_until", "price")
-        pipeline.execute_command("HMGET", keys.host(prefix, host_id), *fields)
-        pipeline.execute_command("ZSCORE", keys.resting(prefix), host_id)
-        (pages, delay, gap, paused, price), rests = await self._server.run(pipeline)
+        fields = ("pages", "delay_ms", "gap_ms", "paused_until", "price", "rest_until")
+        key = keys.host(self.prefixes[shard], host_id)
+        pages, delay, gap, paused, price, rests = await self._server.execute("HMGET", key, *fields)
         if pages is None:
             return None
         return Host(
@@ -191,7 +188,7 @@ class Shards:
             min_delay_s=default_delay_s if delay is None else float(delay) / 1000,
             max_crawls_per_second=1000 / float(gap) if gap and float(gap) > 0 else None,
             paused_until=float(paused) / 1000 if paused and float(paused) > 0 else None,
-            rests_until=float(rests) / 1000 if rests else None,
+            rests_until=float(rests) / 1000 if rests and float(rests) > now_at * 1000 else None,
             price=float(price) if price else None,
         )
 

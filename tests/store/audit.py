@@ -100,8 +100,20 @@ class _ShardAudit:
         index = self.store.get(f"b:{host_id}", {})
         if index != (earliest if bins > 1 else {}):
             yield f"bins of {host_id} are indexed as {index}, are {earliest}"
-        if earliest and host_id not in self.resting:
-            self.awake[host_id] = min(earliest.values())
+        yield from self._rest(
+            host_id, float(fields.get("rest_until", 0)), min(earliest.values(), default=None)
+        )
+
+    def _rest(self, host_id: str, rest_until: float, due: float | None) -> Iterator[str]:
+        """A host waits by its best page, or by the end of its rest where that page is due before."""
+        if host_id in self.resting:
+            if self.resting[host_id] != rest_until or due is None or due >= rest_until:
+                yield f"{host_id} rests until {self.resting[host_id]}, is due at {due}, says {rest_until}"
+        elif due is not None:
+            self.awake[host_id] = due
+            now = float(self.meta.get("raw", 0)) + float(self.meta.get("offset", 0))
+            if due < rest_until and rest_until > now + 100:
+                yield f"{host_id} is awake at {now} though it rests until {rest_until}"
 
     def _bin(
         self, host_id: str, number: int, bins: int, records: dict[bytes, bytes], dues: dict[str, float]

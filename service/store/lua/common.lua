@@ -5,14 +5,14 @@
 -- hash slot:
 --   <shard>:meta          hash: clock, token sequence, page and lease counts, earliest timer, best due
 --   <shard>:hosts         set of host ids
---   <shard>:awake         zset: hosts that may be asked, by the due time of their best page
---   <shard>:resting       zset: hosts at rest, by the instant they may be asked again
+--   <shard>:awake         zset: hosts by the due time of their best page
+--   <shard>:resting       zset: hosts whose best page is due before their rest ends, by that end
 --   <shard>:timers        zset by the instant something happens: `l:<host>:<page>` a lease expires,
 --                         `p:<host>:<page>` a held page returns
 --   <shard>:parked        zset: `<host>:<page>` by the instant it was parked
 --   <shard>:late          hash: signals that arrived while their page was leased
 --   <shard>:seen:<n>      set: messages already counted, one set per generation, expiring
---   <shard>:h:<host>      hash: name, bins, pages, delay, pause, price, strikes
+--   <shard>:h:<host>      hash: name, bins, pages, delay, pause, end of its rest, price, strikes
 --   <shard>:b:<host>      zset: bins of the host by their earliest due time (hosts of several bins only)
 --   <shard>:r:<host>:<n>  hash: records of bin n by page id
 --   <shard>:a:<host>:<n>  zset: anchors; now - score is the effective elapsed time
@@ -134,12 +134,12 @@ end
 
 local function load_host(shard, hid)
   local f = redis.call('HMGET', shard .. ':h:' .. hid, 'name', 'bins', 'pages', 'delay_ms', 'paused_until',
-    'price', 'strikes', 'gap_ms', 'busy_until', 'weights')
+    'price', 'strikes', 'gap_ms', 'busy_until', 'weights', 'rest_until')
   if not f[1] then return nil end
   return {hid = hid, name = f[1], bins = tonumber(f[2]), pages = tonumber(f[3]), delay_ms = tonumber(f[4]),
     paused_until = tonumber(f[5]) or 0, price = tonumber(f[6]) or 0, strikes = tonumber(f[7]) or 0,
     gap_ms = tonumber(f[8]) or 0, busy_until = tonumber(f[9]) or 0,
-    weights = f[10] or ''}
+    weights = f[10] or '', rest_until = tonumber(f[11]) or 0}
 end
 
 -- The least time between two leases of the host; `default_ms` where the operator has set none.

@@ -18,28 +18,40 @@ local function index_bin(shard, host, bin)
   end
 end
 
--- Puts a host where it belongs: awake by its best page, or nowhere if it rests or none of its pages waits.
-local function index_host(shard, host)
-  local awake = shard .. ':awake'
-  local due = host_due(shard, host)
-  if not due or redis.call('ZSCORE', shard .. ':resting', host.hid) then
-    redis.call('ZREM', awake, host.hid)
-  else
+-- Puts a host where its best page says: awake by that page's due time, or resting by the end of its rest if
+-- that comes later, or nowhere if no page waits. Without `now` a rest that is over may be taken for one that
+-- is not; its timer puts that right.
+local function place_host(shard, host, due, now)
+  local awake, resting = shard .. ':awake', shard .. ':resting'
+  if due and (due >= host.rest_until or host.rest_until <= (now or 0)) then
     redis.call('ZADD', awake, due, host.hid)
+    if host.rest_until > 0 then redis.call('ZREM', resting, host.hid) end
+    return
+  end
+  redis.call('ZREM', awake, host.hid)
+  if due then
+    redis.call('ZADD', resting, host.rest_until, host.hid)
+  else
+    redis.call('ZREM', resting, host.hid)
   end
 end
 
-local function rest_host(shard, hid, until_ms)
-  redis.call('ZREM', shard .. ':awake', hid)
-  redis.call('ZADD', shard .. ':resting', 'GT', math.floor(until_ms), hid)
+local function index_host(shard, host, now) place_host(shard, host, host_due(shard, host), now) end
+
+-- No page of the host is leased before `until_ms`; index_host must follow.
+local function rest_host(shard, host, until_ms)
+  host.rest_until = math.max(host.rest_until, math.floor(until_ms))
+  redis.call('HSET', shard .. ':h:' .. host.hid, 'rest_until', string.format('%.0f', host.rest_until))
 end
 
 -- A page starts or goes on waiting: its due time enters the host's sorted set and the indexes above it.
-local function wait_page(shard, host, bin, id, due)
+local function wait_page(shard, host, bin, id, due, now)
   redis.call('ZADD', due_key(shard, host.hid, bin), due, id)
   if host.bins > 1 then redis.call('ZADD', shard .. ':b:' .. host.hid, 'LT', due, bin) end
-  if not redis.call('ZSCORE', shard .. ':resting', host.hid) then
+  if host.rest_until == 0 then
     redis.call('ZADD', shard .. ':awake', 'LT', due, host.hid)
+  else
+    index_host(shard, host, now)
   end
 end
 
@@ -50,7 +62,7 @@ local function unwait_page(shard, host, bin, id)
 end
 
 -- Takes a leased or held page back: it waits again, where its anchor says.
-local function return_page(shard, hid, id, clear, expired)
+local function return_page(shard, hid, id, clear, expired, now)
   local host = load_host(shard, hid)
   if not host then return end
   local bin = bin_of(id, host.bins)
@@ -67,7 +79,7 @@ local function return_page(shard, hid, id, clear, expired)
     redis.call('HINCRBY', shard .. ':meta', 'leases', -1)
   end
   redis.call('HSET', key, id, pack_head(r) .. record:sub(HEAD_SIZE + 1))
-  wait_page(shard, host, bin, id, due_score(r, anchor))
+  wait_page(shard, host, bin, id, due_score(r, anchor), now)
 end
 
 -- Lets what has come due by the clock happen: rests end, leases expire, held pages return.
@@ -76,12 +88,17 @@ local function run_timers(shard, now)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', timers, '-inf', now, 'LIMIT', 0, MAX_TIMERS)) do
     redis.call('ZREM', timers, member)
     local kind, hid, id = member:match('^(%a):([^:]+):(%d+)$')
-    return_page(shard, hid, tonumber(id), kind == 'l' and LEASED or HELD, true)
+    return_page(shard, hid, tonumber(id), kind == 'l' and LEASED or HELD, true, now)
   end
-  for _, hid in ipairs(redis.call('ZRANGEBYSCORE', resting, '-inf', now, 'LIMIT', 0, MAX_TIMERS)) do
-    redis.call('ZREM', resting, hid)
-    local host = load_host(shard, hid)
-    if host then index_host(shard, host) end
+  local rested, awake = redis.call('ZRANGEBYSCORE', resting, '-inf', now, 'LIMIT', 0, MAX_TIMERS), {}
+  for _, hid in ipairs(rested) do
+    local bins = tonumber(redis.call('HGET', shard .. ':h:' .. hid, 'bins'))
+    awake[#awake + 1] = host_due(shard, {hid = hid, bins = bins})
+    awake[#awake + 1] = hid
+  end
+  if #rested > 0 then
+    redis.call('ZREM', resting, unpack(rested))
+    redis.call('ZADD', shard .. ':awake', unpack(awake))
   end
 end
 

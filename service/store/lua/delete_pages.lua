@@ -57,7 +57,6 @@ register('delete_pages', function(keys, args)
       redis.call('DEL', shard .. ':h:' .. hid, shard .. ':b:' .. hid)
       redis.call('SREM', shard .. ':hosts', hid)
       redis.call('SREM', shard .. ':dirty', hid)
-      redis.call('ZREM', shard .. ':resting', hid)
     end
   end
   seal(shard)

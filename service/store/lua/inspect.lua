@@ -20,5 +20,5 @@ register('inspect', function(keys, args)
     redis.call('ZSCORE', timers, 'l:' .. member) or '',
     redis.call('ZSCORE', timers, 'p:' .. member) or '',
     redis.call('ZSCORE', shard .. ':parked', member) or '',
-    redis.call('ZSCORE', shard .. ':resting', hid) or ''}
+    host.rest_until > now and string.format('%.0f', host.rest_until) or ''}
 end, {'no-writes'})

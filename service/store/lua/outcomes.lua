@@ -76,7 +76,7 @@ local function rest_after_busy(shard, host, item, now)
     redis.call('HSET', shard .. ':h:' .. host.hid, 'strikes', host.strikes)
   end
   redis.call('HSET', shard .. ':h:' .. host.hid, 'busy_until', string.format('%.0f', now + wait_ms))
-  rest_host(shard, host.hid, now + wait_ms)
+  rest_host(shard, host, now + wait_ms)
 end
 
 -- Writes a successful crawl: history, anchor, and the page waits for its next due time.
@@ -104,7 +104,7 @@ local function take_success(shard, host, page, item, now)
     host.strikes = 0
     redis.call('HDEL', shard .. ':h:' .. host.hid, 'strikes')
   end
-  if not has(r.flags, PARKED) then wait_page(shard, host, bin, id, due_score(r, anchor)) end
+  if not has(r.flags, PARKED) then wait_page(shard, host, bin, id, due_score(r, anchor), now) end
 end
 
 local function park_page(shard, host, page, now)
@@ -130,7 +130,7 @@ local function take_failure(shard, host, page, item, now)
   if item[6] == 'busy' then
     redis.call('HSET', record_key(shard, host.hid, page.bin), page.id, pack_head(r) .. page.tail)
     local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, host.hid, page.bin), page.id))
-    return wait_page(shard, host, page.bin, page.id, due_score(r, anchor))
+    return wait_page(shard, host, page.bin, page.id, due_score(r, anchor), now)
   end
   r.failures = math.min(255, r.failures + 1)
   hold_page(shard, host, page, now, backoff_ms(r.failures - 1))
@@ -191,7 +191,7 @@ local function take(shard, host, item, now)
     take_failure(shard, host, page, item, now)
   end
   redis.call('HDEL', shard .. ':late', page.member)
-  index_host(shard, host)
+  index_host(shard, host, now)
   return 'accepted'
 end
 

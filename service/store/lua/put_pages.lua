@@ -44,7 +44,7 @@ end
 local function new_host(shard, hid, name)
   redis.call('HSET', shard .. ':h:' .. hid, 'name', name, 'bins', 1, 'pages', 0)
   redis.call('SADD', shard .. ':hosts', hid)
-  return {hid = hid, name = name, bins = 1, pages = 0, paused_until = 0, price = 0, strikes = 0, gap_ms = 0, busy_until = 0, weights = ''}
+  return {hid = hid, name = name, bins = 1, pages = 0, paused_until = 0, price = 0, strikes = 0, gap_ms = 0, busy_until = 0, weights = '', rest_until = 0}
 end
 
 local function add_page(shard, host, id, bin, path, belief, flags, floor, now)
@@ -53,7 +53,7 @@ local function add_page(shard, host, id, bin, path, belief, flags, floor, now)
   redis.call('HSET', record_key(shard, host.hid, bin), id, head .. pack_tail('', '', path))
   redis.call('ZADD', anchor_key(shard, host.hid, bin), math.floor(now), id)
   local r = unpack_head(head)
-  wait_page(shard, host, bin, id, due_score(r, now))
+  wait_page(shard, host, bin, id, due_score(r, now), now)
   host.pages = host.pages + 1
   host.grown = true
   while host.pages > BIN_LOAD * host.bins do grow_host(shard, host) end
@@ -66,7 +66,7 @@ local function says_nothing_new(record, belief, flags, floor)
     and (floor < 0 or struct.pack('<f', floor) == record:sub(FLOOR_AT, HEAD_SIZE))
 end
 
-local function update_page(shard, host, id, bin, record, belief, flags, floor)
+local function update_page(shard, host, id, bin, record, belief, flags, floor, now)
   local version = (record:byte(2) + 1) % 256
   local kept = record:byte(1) - bit.band(record:byte(1), FIXED + STARTED)
   local tail = record:sub(HISTORY_AT)
@@ -80,7 +80,7 @@ local function update_page(shard, host, id, bin, record, belief, flags, floor)
     local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, host.hid, bin), id))
     redis.call('ZADD', due_key(shard, host.hid, bin), due_score(unpack_head(new), anchor), id)
     index_bin(shard, host, bin)
-    index_host(shard, host)
+    index_host(shard, host, now)
   end
 end
 
@@ -96,7 +96,7 @@ local function put_one(shard, host, item, now)
   if expected == -2 then return {'known', record} end
   if says_nothing_new(record, belief, flags, floor) then return 'updated' end
   if expected >= 0 and record:byte(2) ~= expected then return 'moved' end
-  update_page(shard, host, id, bin, record, belief, flags, floor)
+  update_page(shard, host, id, bin, record, belief, flags, floor, now)
   return 'updated'
 end
 

@@ -6,6 +6,7 @@
 
 register('release', function(keys, args)
   local shard = keys[1]
+  local now = clock(shard .. ':meta', args[1])
   local reply = {'released'}
   for _, item in ipairs(cmsgpack.unpack(args[2])) do
     local hid, wanted_id, token = unpack(item)
@@ -19,7 +20,7 @@ register('release', function(keys, args)
         r.token = 0
         redis.call('HSET', record_key(shard, hid, bin), id, pack_head(r) .. record:sub(HEAD_SIZE + 1))
         redis.call('ZREM', shard .. ':timers', 'l:' .. hid .. ':' .. string.format('%d', id))
-        return_page(shard, hid, id, LEASED, false)
+        return_page(shard, hid, id, LEASED, false, now)
         word = 'released'
       end
     end

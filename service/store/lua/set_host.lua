@@ -14,7 +14,7 @@ register('set_host', function(keys, args)
   if not host then
     redis.call('HSET', key, 'name', args[3], 'bins', 1, 'pages', 0)
     redis.call('SADD', shard .. ':hosts', hid)
-    host = {hid = hid, bins = 1, paused_until = 0, gap_ms = 0, busy_until = 0, weights = ''}
+    host = {hid = hid, bins = 1, paused_until = 0, gap_ms = 0, busy_until = 0, rest_until = 0}
   end
   local before, paused_before = host_rest_ms(host, default_rest_ms), host.paused_until
   for field, value in pairs(changes) do
@@ -24,13 +24,13 @@ register('set_host', function(keys, args)
   local rest_ms = host_rest_ms(host, default_rest_ms)
   if paused_before > now and host.paused_until < paused_before then
     -- How much was left of the rest when the pause began is not known: it rests anew.
-    redis.call('ZREM', shard .. ':resting', hid)
-    before = 0
+    host.rest_until, before = 0, 0
+    rest_host(shard, host, now)
   end
-  if rest_ms > before then rest_host(shard, hid, now + rest_ms) end
+  if rest_ms > before then rest_host(shard, host, now + rest_ms) end
   local until_ms = math.max(host.paused_until, host.busy_until)
-  if until_ms > now then rest_host(shard, hid, until_ms) end
-  index_host(shard, host)
+  if until_ms > now then rest_host(shard, host, until_ms) end
+  index_host(shard, host, now)
   keep_clock(shard .. ':meta', raw, offset, stale)
   seal(shard)
   return {'set'}

@@ -29,7 +29,7 @@ local function remember_late(shard, member, item, at)
   end
 end
 
-local function count_signal(shard, host, id, bin, record, item, at)
+local function count_signal(shard, host, id, bin, record, item, at, now)
   local r = unpack_head(record)
   local sources, etag, path = unpack_tail(record)
   r.signals = math.min(65535, r.signals + 1)
@@ -45,9 +45,7 @@ local function count_signal(shard, host, id, bin, record, item, at)
   if r.interval_s < 0 or r.flags % 8 >= 1 then return end  -- dormant, or not waiting
   if tonumber(redis.call('ZSCORE', due_key(shard, host.hid, bin), id)) < -1e15 then return end  -- promoted
   local due = due_score(r, anchor)
-  redis.call('ZADD', due_key(shard, host.hid, bin), due, id)
-  if host.bins > 1 then redis.call('ZADD', shard .. ':b:' .. host.hid, 'LT', due, bin) end
-  redis.call('ZADD', shard .. ':awake', 'XX', 'LT', due, host.hid)
+  wait_page(shard, host, bin, id, due, now)
 end
 
 register('signals', function(keys, args)
@@ -68,7 +66,7 @@ register('signals', function(keys, args)
       elseif has(record:byte(1), CRAWLED) and (at < crawled_at or now < crawled_at + item[7]) then
         word = 'stale'
       else
-        count_signal(shard, host, id, bin, record, item, at)
+        count_signal(shard, host, id, bin, record, item, at, now)
         accepted[item[4]] = (accepted[item[4]] or 0) + 1
         word = 'accepted'
       end

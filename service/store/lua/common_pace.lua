@@ -1,0 +1,69 @@
+-- Shared by the functions that keep the pace, after common_choice.lua: slots, the price, and answers kept for
+-- retries, all in the control hash and beside it. Defines only locals.
+
+local PRICE_WEIGHT = 0.01  -- of one served value in the price: slower lags after a step, faster is noisy
+local REPLAY_MS = 60000
+local GRACE_MS = 10  -- a slot this near is as good as free; `not_before` says when it starts
+
+-- The pace at this moment; `reason` and `retry_ms` say why nobody may be served, if so.
+local function read_pace(control, now)
+  local stored = redis.call('HMGET', control, 'rate', 'slot', 'price', 'picks', 'granted', 'priced')
+  local rate = tonumber(stored[1]) or 0
+  local pace = {gap_ms = rate > 0 and 1000 / rate or 0, slot = tonumber(stored[2]) or now,
+    price = tonumber(stored[3]) or 0, picks = tonumber(stored[4]) or 0, granted = tonumber(stored[5]) or 0,
+    of = stored[6] or FIRST_VALUE}
+  pace.reason, pace.retry_ms = 'pace', pace.slot - GRACE_MS - now
+  if rate == 0 then pace.reason, pace.retry_ms = 'paused', 1000 end
+  pace.is_open = rate > 0 and pace.slot <= now + GRACE_MS
+  if pace.is_open and pace.slot < now then  -- slots nobody asked for are lost
+    pace.slot = pace.slot + math.floor((now - pace.slot) / pace.gap_ms) * pace.gap_ms
+  end
+  return pace
+end
+
+local function write_pace(control, pace)
+  redis.call('HSET', control, 'slot', string.format('%.6f', pace.slot), 'price',
+    string.format('%.17g', pace.price), 'picks', pace.picks, 'granted', string.format('%d', pace.granted))
+end
+
+-- The price follows what is served, as far as that is ranked by the value the price is of.
+local function follow_price(pace, value, ranked_by)
+  if ranked_by ~= pace.of then return end
+  pace.picks = pace.picks + 1
+  pace.price = pace.price + math.max(PRICE_WEIGHT, 1 / pace.picks) * (value - pace.price)
+end
+
+-- The answers to request ids that come again, packed as they were given; how much is left to serve.
+local function open_requests(control, requests)
+  local answers, wanted, seen = {}, 0, {}
+  for at, request in ipairs(requests) do
+    local id = request[1]
+    local kept = id ~= '' and redis.call('GET', control .. ':request:' .. id)
+    answers[at] = kept or ''
+    request.first = id ~= '' and seen[id]  -- a retry may arrive beside its first try
+    request.open = not kept and not request.first
+    seen[id] = seen[id] or at
+    if request.open then wanted = wanted + request[2] end
+  end
+  return answers, wanted
+end
+
+-- Shares the coming slots out: each request's first slot must be free now, the rest of a batch may lie
+-- ahead. Returns how many slots are granted if there are pages for all of them.
+local function share_slots(requests, pace, now, lookahead_ms)
+  local total = 0
+  for _, request in ipairs(requests) do
+    local first = pace.slot + total * pace.gap_ms
+    request.share = 0
+    if request.open and first <= now + GRACE_MS then
+      local ahead = math.max(0, math.floor((now + lookahead_ms - first) / pace.gap_ms))
+      request.share = math.min(request[2], 1 + ahead)
+      total = total + request.share
+    end
+  end
+  return total
+end
+
+local function keep_answer(control, id, answer)
+  if id ~= '' then redis.call('SET', control .. ':request:' .. id, answer, 'PX', REPLAY_MS) end
+end

@@ -1,0 +1,33 @@
+-- grant: sets slots aside for the requests that wait in one API process (in a cluster; `lease` fills them).
+-- Promise: a slot is granted once, slots are 1/bandwidth apart and never caught up; the same request id within
+-- a minute gets the answer it got, and none while its first try is under way.
+-- KEYS: the control hash.
+-- ARGV: now_ms or ''; lookahead_ms; msgpack [[request id or '', n], ...] in the order of arrival.
+-- Reply: why somebody gets nothing ('pace', 'paused'); now_ms; milliseconds until asking again may help; the
+--        first slot; gap_ms; msgpack [slots of request 1, ...]; then per request the answer it got, or ''.
+
+local UNDER_WAY_MS = 5000  -- after which a try that was never settled may be repeated
+
+register('grant', function(keys, args)
+  local control = keys[1]
+  local now, raw, offset, stale = clock(control, args[1])
+  local requests = cmsgpack.unpack(args[3])
+  local answers, wanted = open_requests(control, requests)
+  local pace = read_pace(control, now)
+  local shares, first = {}, pace.slot
+  if wanted > 0 and pace.is_open then
+    local count = share_slots(requests, pace, now, tonumber(args[2]))
+    pace.slot, pace.granted = first + count * pace.gap_ms, pace.granted + count
+    write_pace(control, pace)
+    pace.retry_ms = pace.slot - GRACE_MS - now
+  end
+  for at, request in ipairs(requests) do
+    shares[at] = request.share or 0
+    if shares[at] > 0 and request[1] ~= '' then
+      redis.call('SET', control .. ':request:' .. request[1], '', 'PX', UNDER_WAY_MS)
+    end
+  end
+  keep_clock(control, raw, offset, stale)
+  return {pace.reason, string.format('%.3f', now), string.format('%.3f', math.max(0, pace.retry_ms)),
+    string.format('%.6f', first), string.format('%.17g', pace.gap_ms), cmsgpack.pack(shares), unpack(answers)}
+end)

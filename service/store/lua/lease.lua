@@ -1,0 +1,25 @@
+-- lease: leases the pages of one shard that are worth most now, for slots granted elsewhere (in a cluster).
+-- Promise: a leased page is out of every sorted set until its outcome or expiry; a host is left alone for its
+-- rest; no page worth less than asked for is leased. With no slots it only looks.
+-- KEYS: the shard.
+-- ARGV: now_ms or ''; msgpack {lease_ms, rest_ms, salt}; msgpack [slot_ms, ...];
+--       the least worth asked for (a crawl value; pages never crawled or promoted are worth more than any).
+-- Reply: 'leased', or why a slot is left ('worth', 'politeness', 'no-pages'); milliseconds until asking again
+--        may help; which value pages are ranked by; msgpack [page, ...]; msgpack [worth of the next best, ...].
+
+local SHOWN = 32  -- worths of pages that stand ready
+
+register('lease', function(keys, args)
+  local now, raw, offset = clock(keys[1] .. ':meta', args[1])
+  local options, slots = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3])
+  local least = tonumber(args[4])
+  local shards = open_shards(keys, now)
+  local pages, rested_at, left = fill(shards, now, slots, options, least, function() end)
+  close_shard(shards[1], raw, offset)
+  local reason, retry_ms = 'leased', 0
+  if #pages < #slots then reason, retry_ms = why_nothing(shards, now, rested_at) end
+  if #pages < #slots and #left > 0 then reason, retry_ms = 'worth', 0 end
+  local worths = {}
+  for at = 1, math.min(#left, SHOWN) do worths[at] = left[at].worth end
+  return {reason, string.format('%.3f', retry_ms), shards[1].ranked_by, cmsgpack.pack(pages), cmsgpack.pack(worths)}
+end)
