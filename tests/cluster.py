@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from service.embedded import CONFIG, bundled_binary
 
 SLOTS = 16384
 CLUSTER_CONFIG = """\
-bind 127.0.0.1
 cluster-enabled yes
 cluster-require-full-coverage no
 cluster-allow-replica-migration no
@@ -27,17 +27,16 @@ START_S = 60.0
 
 
 class Member:
-    """One server of the cluster."""
+    """One server, with these settings but on a port and in a folder of its own."""
 
-    def __init__(self, folder: Path, *, binary: str, node_timeout_ms: int) -> None:
-        folder.mkdir()
-        self._binary = binary
-        self.port, bus_port = free_ports(2)
-        lines = f"port {self.port}\ncluster-port {bus_port}\ncluster-node-timeout {node_timeout_ms}\n"
+    def __init__(self, folder: Path, *, settings: str, binary: str = "") -> None:
+        folder.mkdir(exist_ok=True)
+        self._binary = binary or str(bundled_binary())
+        self.port, self.bus_port = free_ports(2)
+        place = f'bind 127.0.0.1\nport {self.port}\ncluster-port {self.bus_port}\ndir "{folder}"\n'
         self._config = folder / "node.conf"
-        self._config.write_text(f'{CONFIG}{CLUSTER_CONFIG}{lines}dir "{folder}"\n')
+        self._config.write_text(settings + place)
         self._log = folder / "log"
-        self.bus_port = bus_port
         self.client = redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=10)
         self.start()
 
@@ -62,7 +61,7 @@ class Member:
                 start_new_session=True,
                 env={**os.environ, "LC_ALL": "C"},
             )
-        until(self._answers, self._log)
+        until(self._answers)
 
     def kill(self) -> None:
         self.process.kill()
@@ -73,6 +72,7 @@ class Member:
         self.kill()
 
     def _answers(self) -> bool:
+        assert self.process.poll() is None, self._log.read_text()
         with contextlib.suppress(redis.ConnectionError):
             return bool(self.client.ping())
         return False
@@ -91,8 +91,8 @@ class LocalCluster:
         node_timeout_ms: int = 15_000,
     ) -> None:
         self._folder = folder
-        self._binary = binary or str(bundled_binary())
-        self._node_timeout_ms = node_timeout_ms
+        self._binary = binary
+        self._settings = f"{CONFIG}{CLUSTER_CONFIG}cluster-node-timeout {node_timeout_ms}\n"
         self._size = primaries
         self._has_replicas = replicas
         self.members: list[Member] = []
@@ -109,13 +109,19 @@ class LocalCluster:
         self.primaries = [self.add() for _ in range(self._size)]
         for at, member in enumerate(self.primaries):
             first, last = at * SLOTS // self._size, (at + 1) * SLOTS // self._size - 1
-            member.ask("CLUSTER", "ADDSLOTSRANGE", first, last)
+            self._give(member, first, last)
             member.ask("CLUSTER", "SET-CONFIG-EPOCH", at + 1)
         self.replicas = [self.add() for _ in self.primaries] if self._has_replicas else []
         self.meet()
         for primary, replica in zip(self.primaries, self.replicas, strict=False):
             replica.ask("CLUSTER", "REPLICATE", primary.id)
             until(lambda r=replica: r.ask("INFO")["master_link_status"] == "up")
+
+    def _give(self, member: Member, first: int, last: int) -> None:
+        """A server that holds keys has taken their slots by itself when it started."""
+        taken = [range(low, high + 1) for low, high, *_ in member.ask("CLUSTER", "SLOTS")]
+        free = [slot for slot in range(first, last + 1) if not any(slot in slots for slots in taken)]
+        member.ask("CLUSTER", "ADDSLOTS", *free)
 
     def __exit__(self, *_: object) -> None:
         for member in self.members:
@@ -128,7 +134,7 @@ class LocalCluster:
     def add(self) -> Member:
         """Another server, alone until it is met."""
         folder = self._folder / str(len(self.members))
-        member = Member(folder, binary=self._binary, node_timeout_ms=self._node_timeout_ms)
+        member = Member(folder, settings=self._settings, binary=self._binary)
         self.members.append(member)
         return member
 
@@ -176,10 +182,10 @@ def free_ports(count: int) -> list[int]:
         return [int(one.getsockname()[1]) for one in sockets]
 
 
-def until(is_so: Any, log: Path | None = None) -> None:
+def until(is_so: Callable[[], bool]) -> None:
     """Wait for something that comes true by itself."""
     deadline = time.monotonic() + START_S
     while not is_so():
         if time.monotonic() > deadline:
-            raise AssertionError(log.read_text() if log else "it never came true")
+            raise AssertionError("it never came true")
         time.sleep(0.02)

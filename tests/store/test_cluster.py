@@ -311,3 +311,30 @@ async def _serves(world: World, prefix: str) -> bool:
     except StoreUnavailable:
         return False
     return True
+
+
+# --- from one server to many
+
+
+async def test_a_single_server_grows_into_a_cluster(tmp_path: Path) -> None:
+    """As `deploy/README.md` has it: the same data in cluster mode, then more primaries and slots moved."""
+    with EmbeddedServer(tmp_path / "single") as single:
+        world = World(single.url, ManualClock())
+        await world.put(*MANY)
+        assert await world.signal(MANY[0]) == "accepted"
+        await world.close()
+    (tmp_path / "cluster/0").mkdir(parents=True)
+    shutil.copytree(tmp_path / "single/appendonlydir", tmp_path / "cluster/0/appendonlydir")
+    with LocalCluster(tmp_path / "cluster", primaries=1) as cluster:
+        world = World(cluster.url, ManualClock())
+        assert (await world.record(MANY[0])).signals == 1
+        for _ in range(2):
+            cluster.add()
+        cluster.meet()
+        for prefix, home in zip(PREFIXES[1:], cluster.members * 2, strict=False):
+            if cluster.owner(prefix) is not home:
+                await _move_atomically(cluster, cluster.slot(prefix), cluster.owner(prefix), home)
+        assert {cluster.owner(prefix) for prefix in PREFIXES} == set(cluster.members)
+        assert set(await world.put(*MANY)) == {"updated"}
+        assert (await audit(cluster.url, SHARDS))["waiting"] == len(MANY)
+        await world.close()
