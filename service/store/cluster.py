@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
@@ -59,7 +59,7 @@ class Cluster:
             groups: dict[str | None, list[int]] = defaultdict(list)
             for at in waiting:
                 groups[self._owners[slots[at]]].append(at)
-            await asyncio.gather(*(self._send_to(a, commands, group, replies) for a, group in groups.items()))
+            await _side_by_side([self._send_to(a, commands, group, replies) for a, group in groups.items()])
             waiting = [at for group in groups.values() for at in group if isinstance(replies[at], NOT_RUN)]
             if not waiting or asyncio.get_running_loop().time() > deadline:
                 break
@@ -74,7 +74,7 @@ class Cluster:
         addresses = sorted({owner for owner in self._owners if owner is not None})
         replies: list[Any] = [None] * len(addresses) or [StoreUnavailable(self._trouble)]
         commands = [command] * len(addresses)
-        await asyncio.gather(*(self._send_to(a, commands, [at], replies) for at, a in enumerate(addresses)))
+        await _side_by_side([self._send_to(a, commands, [at], replies) for at, a in enumerate(addresses)])
         return replies
 
     async def close(self) -> None:
@@ -142,6 +142,13 @@ class Cluster:
             url = f"{self._scheme}://{self._login}{address}{self._options}"
             self._nodes[address] = Node(url, connections=self._connections)
         return self._nodes[address]
+
+
+async def _side_by_side(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    if len(work) == 1:
+        await work[0]  # a task for it would cost more than the call
+    else:
+        await asyncio.gather(*work)
 
 
 def _parse(url: str) -> tuple[str, str, list[str], str]:
