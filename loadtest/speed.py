@@ -10,7 +10,9 @@ import argparse
 import asyncio
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from service.policy.evidence import fold, no_evidence
 from service.policy.pooling import Defaults, believe_hosts, believe_sources, page_prior
 from service.settings import Settings
 from service.store.connection import Server
+from service.store.node import Command
 from workers.learn import Learner
 
 ROUNDS = 16
@@ -36,10 +39,10 @@ class TimedServer(Server):
 
     waited_s = 0.0
 
-    async def _guard(self, work):  # type: ignore[no-untyped-def]
+    async def _send(self, commands: Sequence[Command]) -> list[Any]:
         started = time.perf_counter()
         try:
-            return await super()._guard(work)
+            return await super()._send(commands)
         finally:
             self.waited_s += time.perf_counter() - started
 

@@ -27,7 +27,9 @@ class Settings:
     port: int = _setting(8080, "port to listen on", 0, 65535)
     data_dir: Path = _setting(DATA_DIR, "folder of the embedded server's data")
     redis_url: str = _setting(
-        "", "an existing server instead of the embedded one (redis://, rediss://, unix://)"
+        "",
+        "an existing server or cluster instead of the embedded one (redis://, rediss://, unix://, "
+        "redis+cluster://host:port,host:port)",
     )
     api_processes: int = _setting(1, "API processes", 1, 64)
     shards: int = _setting(16, "shards; fixed once pages exist", 1, 1024)

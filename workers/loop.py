@@ -47,19 +47,32 @@ async def _round(
     ownership: Ownership, repricer: Repricer, learner: Learner, control: Control, stop: asyncio.Event
 ) -> float:
     """One look at every owned shard; returns how long to pause."""
+    pause_s = ROUND_S
     try:
         for shard in sorted(await ownership.renew()):
-            if stop.is_set() or not await ownership.keep(shard):
-                continue
-            now_at = await control.now()
-            learned = await learner.learn(shard, now_at)
-            renewed = await repricer.sweep(shard, now_at)
-            if learned or renewed:
-                log.debug("shard_done", extra={"shard": shard, "learned": learned, "repriced": renewed})
+            now_at = await control.now()  # ends the round where nothing answers
+            if not stop.is_set() and await ownership.keep(shard):
+                pause_s = max(pause_s, await _do(shard, repricer, learner, now_at))
     except StoreUnavailable as error:
-        log.warning("store_unavailable", extra={"cause": str(error), "action": "check the store"})
-        return RETRY_S
+        return _warn(error)
+    return pause_s
+
+
+async def _do(shard: int, repricer: Repricer, learner: Learner, now_at: float) -> float:
+    """What is due for one shard; where it cannot be reached the others go on."""
+    try:
+        learned = await learner.learn(shard, now_at)
+        renewed = await repricer.sweep(shard, now_at)
+    except StoreUnavailable as error:
+        return _warn(error)
+    if learned or renewed:
+        log.debug("shard_done", extra={"shard": shard, "learned": learned, "repriced": renewed})
     return ROUND_S
+
+
+def _warn(error: StoreUnavailable) -> float:
+    log.warning("store_unavailable", extra={"cause": str(error), "action": "check the store"})
+    return RETRY_S
 
 
 async def _leave(ownership: Ownership) -> None:

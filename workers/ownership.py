@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from secrets import token_hex
 
 from service.clock import Clock
@@ -27,29 +28,32 @@ class Ownership:
         now = await self._clock.argument()
         reply = await self._server.call("enlist", [CONTROL], (now, self.worker_id, OWNED_S * 1000))
         fair = math.ceil(len(self._prefixes) / max(1, int(reply[1])))
-        for shard in sorted(self.owned)[fair:]:
-            await self._own(shard, 0.0)
-        for shard in range(len(self._prefixes)):
-            if shard in self.owned or len(self.owned) < fair:
-                await self._own(shard, OWNED_S)
+        await self._own(sorted(self.owned)[fair:], 0.0)
+        await self._own(sorted(self.owned), OWNED_S)
+        free = [shard for shard in range(len(self._prefixes)) if shard not in self.owned]
+        while free and len(self.owned) < fair:
+            some = fair - len(self.owned)
+            await self._own(free[:some], OWNED_S)
+            free = free[some:]
         return self.owned
 
     async def keep(self, shard: int) -> bool:
         """Renew one shard in the middle of long work; False if it was lost meanwhile."""
-        await self._own(shard, OWNED_S)
+        await self._own([shard], OWNED_S)
         return shard in self.owned
 
     async def leave(self) -> None:
         """Give everything up, so that others need not wait."""
-        for shard in sorted(self.owned):
-            await self._own(shard, 0.0)
+        await self._own(sorted(self.owned), 0.0)
         now = await self._clock.argument()
         await self._server.call("enlist", [CONTROL], (now, self.worker_id, 0))
 
-    async def _own(self, shard: int, duration_s: float) -> None:
+    async def _own(self, shards: Sequence[int], duration_s: float) -> None:
+        """Take, keep or give up shards; one that cannot be asked is not owned."""
         args = (await self._clock.argument(), self.worker_id, duration_s * 1000)
-        (word,) = await self._server.call("own", [self._prefixes[shard]], args)
-        if word == b"owned":
-            self.owned.add(shard)
-        else:
-            self.owned.discard(shard)
+        replies = await self._server.call_each("own", [([self._prefixes[shard]], args) for shard in shards])
+        for shard, reply in zip(shards, replies, strict=True):
+            if reply == [b"owned"]:
+                self.owned.add(shard)
+            else:
+                self.owned.discard(shard)

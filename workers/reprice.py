@@ -105,7 +105,7 @@ class Repricer:
 
     async def _share(self, shard: int) -> float:
         """The shard's share of all pages."""
-        status = await self._shards.status()
+        status = await self._shards.status(partly=True)
         return status[shard].pages / max(1, sum(s.pages for s in status))
 
     async def _explore(self, shard: int, unseen: Unseen, policy: Policy, now_at: float) -> None:

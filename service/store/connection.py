@@ -1,58 +1,62 @@
-"""The one door to Redis: calls library functions, and translates foreign errors once.
+"""The one door to the store: calls library functions, and translates foreign errors once.
 
-The client's own retries are off: a repeated write is the caller's decision, made with an operation id.
+Behind it stands one server (`node.py`) or a cluster (`cluster.py`); nobody outside needs to know which.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Sequence
+from typing import Any
 
-import redis.asyncio as redis_asyncio
-from redis.asyncio.client import Pipeline
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.exceptions import RedisError
 
 from service import telemetry
-from service.errors import InvalidSetting, StoreUnavailable
+from service.errors import StoreUnavailable
+from service.store.cluster import Cluster
+from service.store.node import Argument, Command, Node
 from service.store.scripts import function_name, library
 
-T = TypeVar("T")
-Argument = str | bytes | int | float
-DEADLINE_S = 2.0
 LOAD_TRIES = 3
 CALLS_AT_ONCE = 8
+Call = tuple[Sequence[str], Sequence[Argument]]  # keys of one shard, arguments
+
+
+class Pipeline:
+    """Plain commands on any keys, to be sent together; all of them safe to repeat."""
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+
+    def execute_command(self, *command: Argument) -> None:
+        self.commands.append(command)
 
 
 class Server:
-    """A Redis or Valkey server holding the state and the function library."""
+    """The Redis or Valkey server, or cluster of them, holding the state and the function library."""
 
     def __init__(self, url: str, *, connections: int = 50) -> None:
-        if url.startswith("redis+cluster://"):
-            raise InvalidSetting("a Redis Cluster is not supported yet: give one server's URL")
-        try:
-            pool = redis_asyncio.BlockingConnectionPool.from_url(
-                url,
-                max_connections=connections,
-                timeout=DEADLINE_S,
-                socket_timeout=DEADLINE_S,
-                socket_connect_timeout=DEADLINE_S,
-                retry=Retry(NoBackoff(), 0),
-            )
-        except ValueError as error:
-            raise InvalidSetting(f"FRESHET_REDIS_URL: {error}") from error
-        self._client = redis_asyncio.Redis(connection_pool=pool)
-        self._execute = cast(Callable[..., Awaitable[Any]], self._client.execute_command)
+        kind = Cluster if Cluster.is_meant_by(url) else Node
+        self._link: Cluster | Node = kind(url, connections=connections)
 
     async def call(self, name: str, keys: Sequence[str], args: Sequence[Argument]) -> list[Any]:
         """Run a library function; loads the library where it is missing. One round trip."""
+        (reply,) = await self.call_shards(name, [(keys, args)])
+        return reply
+
+    async def call_shards(self, name: str, calls: Sequence[Call]) -> list[list[Any]]:
+        """Run a function on several shards side by side; one round trip per server.
+
+        StoreUnavailable if one of them failed; the others have run all the same.
+        """
+        return _checked(await self.call_each(name, calls))
+
+    async def call_each(self, name: str, calls: Sequence[Call]) -> list[Any]:
+        """As `call_shards`, but what went wrong stands in the place of the reply."""
+        commands = [("FCALL", function_name(name), len(keys), *keys, *args) for keys, args in calls]
         started = time.perf_counter()
         try:
-            return await self._guard(self._fcall(name, keys, args))
+            return await self._send_loaded(commands)
         finally:
             telemetry.REDIS_SECONDS.labels(name).observe(time.perf_counter() - started)
 
@@ -71,58 +75,70 @@ class Server:
     async def _call_some(
         self, name: str, keys: Sequence[str], calls: Sequence[Sequence[Argument]]
     ) -> list[Any]:
-        for last_try in (False, True):
-            pipeline = self.pipeline()
-            for args in calls:
-                pipeline.execute_command("FCALL", function_name(name), len(keys), *keys, *args)
-            started = time.perf_counter()
-            replies = await self._guard(pipeline.execute(raise_on_error=False))
-            telemetry.REDIS_SECONDS.labels(name).observe((time.perf_counter() - started) / len(calls))
-            errors = [reply for reply in replies if isinstance(reply, RedisError)]
-            if not errors:
-                break
-            if last_try or any("unction not found" not in str(error) for error in errors):
-                raise StoreUnavailable(f"the store refused: {errors[0]}") from errors[0]
-            await self.load()
-        return replies
+        commands = [("FCALL", function_name(name), len(keys), *keys, *args) for args in calls]
+        started = time.perf_counter()
+        replies = await self._send_loaded(commands)
+        telemetry.REDIS_SECONDS.labels(name).observe((time.perf_counter() - started) / len(calls))
+        return _checked(replies)
 
     async def execute(self, *command: Argument) -> Any:
-        """Run a plain command."""
-        return await self._guard(self._execute(*command))
+        """Run a plain command on the server that has its key."""
+        (reply,) = _checked(await self._send([command]))
+        return reply
 
     def pipeline(self) -> Pipeline:
-        return self._client.pipeline(transaction=False)
+        return Pipeline()
 
-    async def run(self, pipeline: Pipeline) -> list[Any]:
-        """Send a pipeline in one round trip."""
-        return cast(list[Any], await self._guard(pipeline.execute()))
+    async def run(self, pipeline: Pipeline, *, partly: bool = False) -> list[Any]:
+        """Send a pipeline; one round trip, on a cluster one per server side by side.
+
+        Partly: None for what a server of the cluster was asked that does not answer.
+        """
+        replies = await self._send(pipeline.commands)
+        if partly:
+            replies = [None if isinstance(reply, StoreUnavailable) else reply for reply in replies]
+        return _checked(replies)
+
+    async def everywhere(self, *command: Argument) -> list[Any]:
+        """The reply of every server that holds data to a command without keys."""
+        return _checked(await self._link.everywhere(command))
 
     async def load(self) -> None:
-        """Put the function library on the server; a no-op for the same release."""
-        await self._guard(self._client.function_load(library()[1], replace=True))
+        """Put the function library on every server; a no-op for the same release."""
+        _checked(await self._load())
 
     async def close(self) -> None:
-        # The pool was handed in, so the client would leave it open.
-        await self._client.aclose(close_connection_pool=True)
+        await self._link.close()
 
-    async def _fcall(self, name: str, keys: Sequence[str], args: Sequence[Argument]) -> list[Any]:
-        command = ("FCALL", function_name(name), len(keys), *keys, *args)
+    async def _send(self, commands: Sequence[Command]) -> list[Any]:
+        return await self._link.send(commands) if commands else []
+
+    async def _load(self) -> list[Any]:
+        return await self._link.everywhere(("FUNCTION", "LOAD", "REPLACE", library()[1]))
+
+    async def _send_loaded(self, commands: Sequence[Command]) -> list[Any]:
+        """Send function calls; where the library is missing nothing ran, so it is loaded and they repeat."""
+        replies = await self._send(commands)
         for _ in range(LOAD_TRIES):
-            try:
-                return cast(list[Any], await self._execute(*command))
-            except ResponseError as error:
-                if "unction not found" not in str(error):
-                    raise
-            # Nothing ran, so trying again is safe.
-            await self._client.function_load(library()[1], replace=True)
-        return cast(list[Any], await self._execute(*command))
+            missing = [at for at, reply in enumerate(replies) if _lacks_library(reply)]
+            if not missing:
+                break
+            await self._load()  # where it cannot be loaded the calls find out themselves
+            again = await self._send([commands[at] for at in missing])
+            for at, reply in zip(missing, again, strict=True):
+                replies[at] = reply
+        return replies
 
-    async def _guard(self, work: Awaitable[T]) -> T:
-        try:
-            return await work
-        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-            # Every pooled connection is likely stale: one failure should not become fifty.
-            await self._client.connection_pool.disconnect(inuse_connections=False)
-            raise StoreUnavailable(f"the store does not answer ({type(error).__name__})") from error
-        except RedisError as error:
-            raise StoreUnavailable(f"the store refused: {error}") from error
+
+def _lacks_library(reply: Any) -> bool:
+    return isinstance(reply, RedisError) and "unction not found" in str(reply)
+
+
+def _checked(replies: list[Any]) -> list[Any]:
+    """The replies, if all are; else what went wrong first."""
+    for reply in replies:
+        if isinstance(reply, StoreUnavailable):
+            raise reply
+        if isinstance(reply, RedisError):
+            raise StoreUnavailable(f"the store refused: {reply}") from reply
+    return replies

@@ -119,11 +119,11 @@ class Learned:
         await self._server.run(pipeline)
 
     async def said(self) -> list[bytes]:
-        """What every shard has said; one round trip."""
+        """What every shard that can be asked has said; one round trip."""
         pipeline = self._server.pipeline()
         for prefix in self._prefixes:
             pipeline.execute_command("HGET", keys.meta(prefix), "said")
-        return [raw for raw in await self._server.run(pipeline) if raw]
+        return [raw for raw in await self._server.run(pipeline, partly=True) if raw]
 
 
 def _by_id(answer: Any) -> dict[int, bytes]:

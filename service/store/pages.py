@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.clock import Clock
-from service.store.connection import Argument, Server
+from service.store.connection import Server
 from service.store.keys import CONTROL, shard_prefixes
+from service.store.node import Argument
 from service.store.wire import pack, unpack
 
 

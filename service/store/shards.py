@@ -133,20 +133,20 @@ class Shards:
         pipeline = self._server.pipeline()
         for prefix in self.prefixes:
             pipeline.execute_command("HMGET", keys.meta(prefix), "top", "ranked_by")
-        found = await self._server.run(pipeline)
+        found = [row for row in await self._server.run(pipeline, partly=True) if row]
         return [top for top, name in found if top and name == ranked_by.encode()]
 
     async def confirm_price(self, shard: int, *, checked_at: float) -> None:
         """Note that the prices this shard is ranked by still hold."""
         await self._server.execute("HSET", keys.meta(self.prefixes[shard]), "priced_at", f"{checked_at:.3f}")
 
-    async def status(self) -> list[ShardStatus]:
-        """Counts of every shard; one round trip."""
+    async def status(self, *, partly: bool = False) -> list[ShardStatus]:
+        """Counts of every shard; one round trip. Partly: none of shards that cannot be asked."""
         pipeline = self._server.pipeline()
         for prefix in self.prefixes:
             fields = ("pages", "leases", "priced_at", "fresh", "weight")
             pipeline.execute_command("HMGET", keys.meta(prefix), *fields)
-        return [_status(row) for row in await self._server.run(pipeline)]
+        return [_status(row or [None] * 5) for row in await self._server.run(pipeline, partly=partly)]
 
     async def signal_counts(self) -> dict[int, int]:
         """Signals accepted so far, by source number; one round trip."""
@@ -205,14 +205,13 @@ class Shards:
         return records, following if following < int(bins) else None
 
     async def memory_bytes(self) -> int:
-        """Memory the server uses."""
-        info = await self._server.execute("INFO", "memory")
-        return int(info["used_memory"])
+        """Memory the servers use."""
+        return sum(int(info["used_memory"]) for info in await self._server.everywhere("INFO", "memory"))
 
     async def probe(self) -> None:
-        """Run a script on every shard; StoreUnavailable if one does not answer."""
-        for prefix in self.prefixes:
-            await self._server.call("probe", [prefix], [])
+        """Run a script on every shard and the control hash; StoreUnavailable if one does not answer."""
+        places = (keys.CONTROL, *self.prefixes)
+        await self._server.call_shards("probe", [([place], []) for place in places])
 
 
 def _status(row: list[bytes | None]) -> ShardStatus:

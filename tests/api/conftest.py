@@ -9,12 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
-import redis.asyncio as redis_asyncio
 
 from service.app import create_app
 from service.clock import Clock, ManualClock
-from service.embedded import EmbeddedServer
 from service.settings import Settings
+from tests.conftest import emptied
 
 MakeClient = Callable[..., Awaitable[httpx.AsyncClient]]
 DEFAULTS: dict[str, Any] = {"shards": 4, "bandwidth": 1000.0, "min_delay_s": 0.0}
@@ -42,12 +41,10 @@ def cheap_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.app.gc", quiet)
 
 
-@pytest.fixture
-async def fresh_url(redis_server: EmbeddedServer) -> str:
-    """A server that holds nothing."""
-    async with redis_asyncio.Redis.from_url(redis_server.url) as client:
-        await client.flushall()
-    return redis_server.url
+@pytest.fixture(params=["redis_server", "cluster"], ids=["server", "cluster"])
+def fresh_url(request: pytest.FixtureRequest) -> str:
+    """A store that holds nothing: one server, then a cluster."""
+    return emptied(request.getfixturevalue(request.param))
 
 
 @pytest.fixture

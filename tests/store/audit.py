@@ -16,7 +16,7 @@ NEVER_CRAWLED, DORMANT = -4e15, 4e15
 
 async def audit(url: str, shards: int) -> dict[str, int]:
     """Raises AssertionError with every contradiction found; returns how many pages are in which state."""
-    async with redis_asyncio.Redis.from_url(url) as client:
+    async with _connected(url) as client:
         stores = [await _read(client, prefix) for prefix in shard_prefixes(shards)]
     faults: list[str] = []
     counts = dict.fromkeys(("waiting", "leased", "held", "parked"), 0)
@@ -26,13 +26,22 @@ async def audit(url: str, shards: int) -> dict[str, int]:
     return counts
 
 
+def _connected(url: str) -> Any:
+    """The library's own client, for one server or for a cluster: nothing of the service's door."""
+    _, _, places = url.partition("+cluster://")
+    if not places:
+        return redis_asyncio.Redis.from_url(url)
+    host, _, port = places.split(",")[0].partition(":")
+    return redis_asyncio.RedisCluster(host, int(port))
+
+
 async def _read(client: Any, prefix: str) -> dict[str, Any]:
     """Everything under a shard's prefix, by the rest of the key's name."""
     names = [raw async for raw in client.scan_iter(match=f"{prefix}:*", count=10_000)]
-    kinds = client.pipeline(transaction=False)
+    kinds = client.pipeline()
     for name in names:
         kinds.type(name)
-    values = client.pipeline(transaction=False)
+    values = client.pipeline()
     for name, kind in zip(names, await kinds.execute(), strict=True):
         if kind == b"hash":
             values.hgetall(name)

@@ -6,21 +6,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-import redis.asyncio as redis_asyncio
 
 from service.clock import ManualClock
-from service.embedded import EmbeddedServer
+from tests.conftest import emptied
 from tests.store.world import World
 
 MakeWorld = Callable[..., Awaitable[World]]
 
 
-@pytest.fixture
-async def fresh_url(any_server: EmbeddedServer) -> str:
-    """A server that holds nothing."""
-    async with redis_asyncio.Redis.from_url(any_server.url) as client:
-        await client.flushall()
-    return any_server.url
+STORES = {"valkey": "redis_server", "redis7": "redis7_server", "cluster": "cluster"}
+
+
+@pytest.fixture(params=STORES.values(), ids=STORES.keys())
+def fresh_url(request: pytest.FixtureRequest) -> str:
+    """A store of each kind that holds nothing."""
+    return emptied(request.getfixturevalue(request.param))
 
 
 @pytest.fixture

@@ -10,9 +10,11 @@ import pytest
 import redis.asyncio as redis_asyncio
 from redis.crc import key_slot
 
+from service.embedded import EmbeddedServer
 from service.errors import InvalidSetting, StoreUnavailable
-from service.store.connection import DEADLINE_S, Server
+from service.store.connection import Server
 from service.store.keys import shard_prefixes
+from service.store.node import DEADLINE_S
 from service.store.scripts import function_name, library
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
@@ -23,25 +25,25 @@ PAGE = "https://one.example/"
 
 async def test_no_call_fails_when_the_library_is_gone(world: World) -> None:
     flush = ("FUNCTION", "FLUSH")
-    await world.server.execute(*flush)
+    await world.server.everywhere(*flush)
     assert await world.put(PAGE) == ["added"]
-    await world.server.execute(*flush)
+    await world.server.everywhere(*flush)
     lease = await world.lease()
-    await world.server.execute(*flush)
+    await world.server.everywhere(*flush)
     assert float(await world.extend(lease, 60)) > 0
-    await world.server.execute(*flush)
+    await world.server.everywhere(*flush)
     assert await world.signal(PAGE) == "accepted"
-    await world.server.execute(*flush)
+    await world.server.everywhere(*flush)
     assert await world.report(lease) == "accepted"
-    await world.server.execute(*flush)
+    await world.server.everywhere(*flush)
     assert await world.state(PAGE)
-    await world.server.execute(*flush)
+    await world.server.everywhere(*flush)
     await world.host("one.example", delay_ms=0)
-    await world.server.execute(*flush)
+    await world.server.everywhere(*flush)
     await world.bandwidth(5)
-    await world.server.execute(*flush)
+    await world.server.everywhere(*flush)
     await world.frontier.ready()
-    await world.server.execute(*flush)
+    await world.server.everywhere(*flush)
     assert await world.delete(PAGE) == ["deleted"]
 
 
@@ -51,7 +53,7 @@ async def test_a_hundred_callers_find_the_library_gone_and_none_fails(
     worlds = [await make_world(), await make_world(bandwidth=None)]
     await worlds[0].put(*hosts_of(20))
     for flush in range(3):
-        await worlds[0].server.execute("FUNCTION", "FLUSH")
+        await worlds[0].server.everywhere("FUNCTION", "FLUSH")
         calls = [
             worlds[at % 2].signal(f"https://h{at % 20}.example/", id=f"{flush}.{at}") for at in range(100)
         ]
@@ -66,10 +68,10 @@ async def test_the_library_loads_twice_without_complaint(world: World) -> None:
 
 async def test_another_release_of_the_library_may_share_the_server(world: World) -> None:
     source = "#!lua name=freshet_other\nredis.register_function('next_other', function() end)"
-    await world.server.execute("FUNCTION", "LOAD", source)
+    await world.server.everywhere("FUNCTION", "LOAD", source)
     await world.put(PAGE)
     assert len(await world.next()) == 1
-    await world.server.execute("FUNCTION", "DELETE", "freshet_other")
+    await world.server.everywhere("FUNCTION", "DELETE", "freshet_other")
 
 
 def test_functions_carry_the_version_of_the_library() -> None:
@@ -110,16 +112,18 @@ async def test_a_server_that_hangs_is_given_up_by_the_deadline(tmp_path: Path) -
     await listener.wait_closed()
 
 
-@pytest.mark.parametrize("url", ["redis+cluster://a:1,b:2", "nonsense://x", "localhost"])
+@pytest.mark.parametrize(
+    "url", ["redis+cluster://a:1/0", "redis+cluster://", "redis+cluster://a:b", "nonsense://x", "localhost"]
+)
 async def test_a_url_that_cannot_be_used_is_a_setting_error(url: str) -> None:
     with pytest.raises(InvalidSetting):
         Server(url)
 
 
-async def test_closing_leaves_no_connection_open(fresh_url: str) -> None:
-    async with redis_asyncio.Redis.from_url(fresh_url) as client:
+async def test_closing_leaves_no_connection_open(any_server: EmbeddedServer) -> None:
+    async with redis_asyncio.Redis.from_url(any_server.url) as client:
         before = len(await client.client_list())
-        server = Server(fresh_url)
+        server = Server(any_server.url)
         await asyncio.gather(*(server.execute("PING") for _ in range(5)))
         assert len(await client.client_list()) > before
         await server.close()

@@ -133,7 +133,7 @@ class World:
         return read_record((await self.state(url)).record)
 
     async def keys(self) -> set[str]:
-        return {key.decode() for key in await self.server.execute("KEYS", "f:*")}
+        return {key.decode() for found in await self.server.everywhere("KEYS", "f:*") for key in found}
 
     def prefix_of(self, url: str | Address) -> str:
         return self.prefixes[shard_of(_address(url).host_id, self.settings.shards)]
