@@ -39,6 +39,11 @@ class Server:
         kind = Cluster if Cluster.is_meant_by(url) else Node
         self._link: Cluster | Node = kind(url, connections=connections)
 
+    @property
+    def is_cluster(self) -> bool:
+        """Whether shards may lie on different servers, so that no script can see two of them."""
+        return isinstance(self._link, Cluster)
+
     async def call(self, name: str, keys: Sequence[str], args: Sequence[Argument]) -> list[Any]:
         """Run a library function; loads the library where it is missing. One round trip."""
         (reply,) = await self.call_shards(name, [(keys, args)])

@@ -13,6 +13,7 @@ from service.clock import Clock
 from service.store.connection import Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.node import Argument
+from service.store.spread import Spread
 from service.store.wire import pack, unpack
 
 
@@ -38,6 +39,7 @@ class Pages:
         self._server = server
         self._clock = clock
         self._prefixes = shard_prefixes(shards)
+        self._spread = Spread(server, clock, shards)
 
     async def put(self, shard: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
         return await self._batch("put_pages", shard, items)
@@ -72,15 +74,15 @@ class Pages:
         salt: int,
     ) -> tuple[str, float, list[list[list[Any]]]]:
         """(word, retry_after_ms, leases per request) over all shards."""
-        options = pack(
-            {
-                "lease_ms": lease_s * 1000,
-                "lookahead_ms": lookahead_s * 1000,
-                "rest_ms": rest_s * 1000,
-                "salt": salt,
-            }
-        )
-        args = (await self._clock.argument(), options, pack(requests))
+        options = {
+            "lease_ms": lease_s * 1000,
+            "lookahead_ms": lookahead_s * 1000,
+            "rest_ms": rest_s * 1000,
+            "salt": salt,
+        }
+        if self._server.is_cluster:
+            return await self._spread.next(requests, options)
+        args = (await self._clock.argument(), pack(options), pack(requests))
         reply = await self._server.call("next", [CONTROL, *self._prefixes], args)
         return reply[0].decode(), float(reply[2]), [unpack(raw) if raw else [] for raw in reply[3:]]
 

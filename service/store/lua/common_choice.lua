@@ -70,18 +70,26 @@ local function next_head(shards)
 end
 
 -- The first pages of a bin, [id, due, id, due, ...]: those that may be worth most, and one more.
-local function first_pages(key, now, limit)
+local function first_pages(key, now, limit, rests)
   local pages = redis.call('ZRANGE', key, 0, 1, 'WITHSCORES')
   local second = tonumber(pages[4])
-  if limit > 2 and second and second <= now and tonumber(pages[2]) > NEW_PAGES then
+  if second and second <= now and not (rests and tonumber(pages[2]) <= NEW_PAGES) then
     return redis.call('ZRANGE', key, 0, limit - 1, 'WITHSCORES'), limit
   end
   return pages, 2
 end
 
+-- One number to compare pages by, also between shards: pages never crawled by importance, then promoted ones
+-- by urgency, then the crawl value.
+local function worth_of(due, value)
+  if due > NEW_PAGES then return value end
+  if due >= PROMOTED then return 1e100 - (due - PROMOTED) * 1e85 end
+  return 1e200 * math.exp(math.max(-200, math.min(200, (NEVER_CRAWLED - due) / 1e9)))
+end
+
 local function add_candidates(found, shard, host, bin, now, rests)
   local limit = rests and PAGES_PER_RESTING_HOST or PAGES_PER_HOST
-  local pages, most = first_pages(due_key(shard.prefix, host.hid, bin), now, limit)
+  local pages, most = first_pages(due_key(shard.prefix, host.hid, bin), now, limit, rests)
   local known = {pages = pages, whole = #pages < 2 * most}
   local records = record_key(shard.prefix, host.hid, bin)
   for at = 1, #pages, 2 do
@@ -90,7 +98,7 @@ local function add_candidates(found, shard, host, bin, now, rests)
     local record = redis.call('HGET', records, id)
     local value = value_now(shard.prefix, host.hid, bin, id, record, due, now)
     found[#found + 1] = {shard = shard, host = host, bin = bin, id = id, due = due, record = record,
-      value = value, worth = due <= NEW_PAGES and -due * 1e270 or value, known = known}
+      value = value, worth = worth_of(due, value), known = known}
   end
 end
 

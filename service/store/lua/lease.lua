@@ -4,21 +4,22 @@
 -- KEYS: the shard.
 -- ARGV: now_ms or ''; msgpack {lease_ms, rest_ms, salt}; msgpack [slot_ms, ...];
 --       the least worth asked for (a crawl value; pages never crawled or promoted are worth more than any).
--- Reply: 'leased', or why a slot is left ('worth', 'politeness', 'no-pages'); milliseconds until asking again
+-- Reply: 'leased', or why nothing is left to lease ('politeness', 'no-pages'); milliseconds until asking again
 --        may help; which value pages are ranked by; msgpack [page, ...]; msgpack [worth of the next best, ...].
 
-local SHOWN = 32  -- worths of pages that stand ready
+local SHOWN = 64  -- worths of pages that stand ready
 
 register('lease', function(keys, args)
-  local now, raw, offset = clock(keys[1] .. ':meta', args[1])
+  local meta = keys[1] .. ':meta'
+  local now, raw, offset, stale = clock(meta, args[1])
   local options, slots = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3])
   local least = tonumber(args[4])
   local shards = open_shards(keys, now)
   local pages, rested_at, left = fill(shards, now, slots, options, least, function() end)
   close_shard(shards[1], raw, offset)
+  keep_clock(meta, raw, offset, stale)
   local reason, retry_ms = 'leased', 0
-  if #pages < #slots then reason, retry_ms = why_nothing(shards, now, rested_at) end
-  if #pages < #slots and #left > 0 then reason, retry_ms = 'worth', 0 end
+  if #left == 0 then reason, retry_ms = why_nothing(shards, now, rested_at) end
   local worths = {}
   for at = 1, math.min(#left, SHOWN) do worths[at] = left[at].worth end
   return {reason, string.format('%.3f', retry_ms), shards[1].ranked_by, cmsgpack.pack(pages), cmsgpack.pack(worths)}

@@ -1,0 +1,79 @@
+"""What the shards of a cluster had to offer when last asked, and which of them to ask for the next pages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import nlargest
+
+FRESH_MS = 100.0  # how long an offer is taken to hold: values move slowly, signals should be heard soon
+AS_GOOD = 0.99  # of the worth: pages this close cost no freshness
+FEW_SHARDS = 4  # asked for one answer without a thought of asking fewer
+
+
+@dataclass(slots=True)
+class Offer:
+    """One shard: the worths of its best pages, best first, and why it had no more."""
+
+    worths: list[float] = field(default_factory=list)
+    seen_ms: float = float("-inf")
+    reason: str = "no-pages"
+    retry_ms: float = 1000.0
+
+
+class Offers:
+    """The offers of all shards."""
+
+    def __init__(self, shards: int) -> None:
+        self._offers = [Offer() for _ in range(shards)]
+
+    def stale(self, now_ms: float) -> list[int]:
+        """Shards whose offers are too old to choose by."""
+        return [at for at, offer in enumerate(self._offers) if not 0 <= now_ms - offer.seen_ms < FRESH_MS]
+
+    def note(self, shard: int, offer: Offer) -> None:
+        self._offers[shard] = offer
+
+    def allot(self, count: int) -> tuple[list[int], float]:
+        """The shard to ask for each of so many pages, the best page first, and the least worth of them.
+
+        The best pages are asked for wherever they are; the last ones, where many shards have some as good,
+        from few of them.
+        """
+        known = [(worth, at) for at, offer in enumerate(self._offers) for worth in offer.worths[:count]]
+        best = nlargest(count, known)
+        if not best:
+            return [], 0.0
+        level = best[-1][0]
+        if len({at for _, at in best}) > FEW_SHARDS:
+            best = _gathered(best, known, level)
+        return [at for _, at in best], level * AS_GOOD
+
+    def why_nothing(self) -> tuple[str, float]:
+        """The reason why no shard has a page to offer, and when asking again may help, in ms."""
+        resting = any(offer.reason == "politeness" for offer in self._offers)
+        reason = "politeness" if resting else "no-pages"
+        return reason, max(1.0, min(o.retry_ms for o in self._offers if not resting or o.reason == reason))
+
+
+def _gathered(
+    best: list[tuple[float, int]], known: list[tuple[float, int]], level: float
+) -> list[tuple[float, int]]:
+    """As many pages as `best`, all but the clearly better ones from the shards that have most as good."""
+    chosen = [(worth, at) for worth, at in best if worth * AS_GOOD > level]
+    asked = Counter(at for _, at in chosen)
+    alike = Counter(at for worth, at in known if worth >= level * AS_GOOD) - asked
+    for at in sorted(alike, key=lambda at: (at not in asked, -alike[at])):
+        chosen += [(level, at)] * min(alike[at], len(best) - len(chosen))
+    return chosen
+
+
+def unused_tail(slots: Sequence[float], used: set[float]) -> int:
+    """How many of the last slots nobody used; those in between are lost."""
+    tail = 0
+    for slot in reversed(slots):
+        if slot in used:
+            break
+        tail += 1
+    return tail

@@ -1,0 +1,153 @@
+"""Handing pages out where shards lie on several servers: slots from one place, pages from the best shards.
+
+Three round trips, shared by all requests that wait in a process: `grant` sets slots aside, `lease` fills them
+on the shards chosen, side by side, and `settle` keeps the answers for retries and follows the price. A slot
+is never used twice: one whose shard did not answer is lost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from service.clock import Clock
+from service.errors import StoreUnavailable
+from service.store.connection import Server
+from service.store.keys import CONTROL, shard_prefixes
+from service.store.offers import Offer, Offers, unused_tail
+from service.store.wire import pack, unpack
+
+Rows = list[list[Any]]
+
+
+class Spread:
+    """The shards of a cluster, as one process last saw them."""
+
+    def __init__(self, server: Server, clock: Clock, shards: int) -> None:
+        self._server = server
+        self._clock = clock
+        self._prefixes = shard_prefixes(shards)
+        self._offers = Offers(shards)
+
+    async def next(
+        self, requests: Sequence[tuple[str, int]], options: dict[str, float]
+    ) -> tuple[str, float, list[Rows]]:
+        """(word, retry_after_ms, leases per request) over all shards."""
+        now = await self._clock.argument()
+        args = (now, options["lookahead_ms"], pack(requests))
+        reply = await self._server.call("grant", [CONTROL], args)
+        word, now_ms, retry_ms = reply[0].decode(), float(reply[1]), float(reply[2])
+        first, gap_ms, shares = float(reply[3]), float(reply[4]), unpack(reply[5])
+        answers = [unpack(kept) if kept else [] for kept in reply[6:]]
+        slots = [first + at * gap_ms for at in range(sum(shares))]
+        if not slots:
+            served = not any(n for (_, n), answer in zip(requests, answers, strict=True) if not answer)
+            return "leased" if served else word, retry_ms, answers
+        filled = _Filling(slots)
+        try:
+            await self._fill(filled, now, now_ms, options)
+        finally:
+            given = _share_out(requests, shares, filled.rows, answers)
+            await self._settle(filled, now, first + len(slots) * gap_ms, given)
+        if len(filled.rows) < len(slots):
+            word, retry_ms = self._offers.why_nothing()
+        elif len(slots) == sum(n for _, n in requests):
+            word = "leased"
+        return word, retry_ms, answers
+
+    async def _fill(self, filled: _Filling, now: str, now_ms: float, options: dict[str, float]) -> None:
+        """Lease pages for the slots, asking again where somebody else was faster."""
+        looked = set(self._offers.stale(now_ms))
+        await self._ask(filled, {shard: [] for shard in looked}, 0.0, now, now_ms, options)
+        while filled.open:
+            shards, least = self._offers.allot(len(filled.open))
+            if shards:
+                await self._ask(filled, filled.take(shards), least, now, now_ms, options)
+                looked -= set(shards)
+                continue
+            unseen = [shard for shard in range(len(self._prefixes)) if shard not in looked]
+            if not unseen:
+                break
+            # Nobody goes away empty before every shard has said so.
+            await self._ask(filled, {shard: [] for shard in unseen}, 0.0, now, now_ms, options)
+            looked.update(unseen)
+        if not filled.rows and filled.error is not None:
+            raise filled.error
+
+    async def _ask(
+        self,
+        filled: _Filling,
+        asked: dict[int, list[float]],
+        least: float,
+        now: str,
+        now_ms: float,
+        options: dict[str, float],
+    ) -> None:
+        """Ask shards for pages for their slots, and note what they still have to offer."""
+        calls = [
+            ([self._prefixes[shard]], (now, pack(options), pack(slots), least))
+            for shard, slots in asked.items()
+        ]
+        replies = await self._server.call_each("lease", calls) if calls else []
+        for (shard, slots), reply in zip(asked.items(), replies, strict=True):
+            if isinstance(reply, Exception):
+                filled.error = StoreUnavailable(str(reply))
+                self._offers.note(shard, Offer(seen_ms=now_ms))
+                continue
+            word, retry_ms, ranked_by, rows, worths = reply
+            filled.add(unpack(rows), slots, ranked_by.decode())
+            self._offers.note(shard, Offer(unpack(worths), now_ms, word.decode(), float(retry_ms)))
+
+    async def _settle(self, filled: _Filling, now: str, after: float, given: list[tuple[str, bytes]]) -> None:
+        unused = unused_tail(filled.slots, filled.used)
+        args = (now, f"{after:.6f}", unused, pack(filled.served), pack(given))
+        await self._server.call("settle", [CONTROL], args)
+
+
+class _Filling:
+    """Slots on their way to pages."""
+
+    def __init__(self, slots: list[float]) -> None:
+        self.slots = slots
+        self.open = list(slots)
+        self.used: set[float] = set()
+        self.rows: Rows = []
+        self.served: list[tuple[float, str]] = []  # values the price follows, and which value they are
+        self.error: StoreUnavailable | None = None
+
+    def take(self, shards: list[int]) -> dict[int, list[float]]:
+        """The next slots by the shard each is for; they count as used until it says otherwise."""
+        taken: dict[int, list[float]] = defaultdict(list)
+        for shard, slot in zip(shards, self.open, strict=False):
+            taken[shard].append(slot)
+            self.used.add(slot)
+        self.open = self.open[len(shards) :]
+        return taken
+
+    def add(self, rows: Rows, slots: list[float], ranked_by: str) -> None:
+        left = slots[len(rows) :]
+        self.used.difference_update(left)
+        self.open = sorted(self.open + left)
+        self.rows += rows
+        self.served += [(row[8], ranked_by) for row in rows if row[0]]
+
+
+def _share_out(
+    requests: Sequence[tuple[str, int]], shares: list[int], rows: Rows, answers: list[Rows]
+) -> list[tuple[str, bytes]]:
+    """Give each request its share of the pages, earliest slot first; what to keep by request id."""
+    rows.sort(key=lambda row: row[6])
+    given = 0
+    kept: list[tuple[str, bytes]] = []
+    by_id: dict[str, Rows] = {}
+    for at, ((request_id, _), share) in enumerate(zip(requests, shares, strict=True)):
+        if share:
+            answers[at] = rows[given : given + share]
+            given += share
+            if request_id:
+                by_id[request_id] = answers[at]
+                kept.append((request_id, pack(answers[at]) if answers[at] else b""))
+        elif request_id in by_id:
+            answers[at] = by_id[request_id]  # a retry that came beside its first try
+    return kept

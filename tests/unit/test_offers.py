@@ -1,0 +1,77 @@
+"""Which shards of a cluster are asked for pages, from what they had to offer."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from service.store.offers import FRESH_MS, Offer, Offers, unused_tail
+
+
+def offers_of(*worths: list[float]) -> Offers:
+    offers = Offers(len(worths))
+    for shard, row in enumerate(worths):
+        offers.note(shard, Offer(row, seen_ms=0.0))
+    return offers
+
+
+def test_the_best_page_is_asked_for_where_it_is() -> None:
+    assert offers_of([1.0], [3.0, 2.9], [2.0]).allot(1)[0] == [1]
+
+
+def test_pages_are_asked_for_best_first_over_all_shards() -> None:
+    shards, least = offers_of([5.0, 1.0], [4.0, 3.0], [2.0]).allot(4)
+    assert shards == [0, 1, 1, 2]
+    assert least == pytest.approx(2.0, rel=0.02)
+
+
+def test_no_more_is_asked_of_a_shard_than_it_offers() -> None:
+    shards, _ = offers_of([5.0], [1.0]).allot(10)
+    assert shards == [0, 1]
+
+
+def test_nothing_on_offer_asks_nobody() -> None:
+    assert offers_of([], []).allot(3) == ([], 0.0)
+
+
+def test_pages_as_good_come_from_few_shards() -> None:
+    """Sixteen shards offer the same: asking all of them for one page each would be sixteen calls."""
+    rows = [[1.0 + shard * 1e-5] * 8 for shard in range(16)]
+    shards, least = offers_of(*rows).allot(16)
+    assert len(shards) == 16
+    assert len(set(shards)) == 2
+    assert least < 1.0
+
+
+def test_a_clearly_better_page_is_asked_for_all_the_same() -> None:
+    rows = [[1.0] * 8 for _ in range(15)] + [[2.0, 1.0]]
+    shards, _ = offers_of(*rows).allot(16)
+    assert shards[0] == 15
+    assert Counter(shards)[15] <= 2
+
+
+def test_an_offer_grows_stale() -> None:
+    offers = offers_of([1.0], [1.0])
+    offers.note(1, Offer([1.0], seen_ms=50.0))
+    assert offers.stale(FRESH_MS - 1) == []
+    assert offers.stale(FRESH_MS + 1) == [0]
+
+
+def test_an_offer_from_the_future_is_stale() -> None:
+    """The clock has stepped back: nobody knows how old it is."""
+    assert offers_of([1.0]).stale(-1.0) == [0]
+
+
+def test_hosts_at_rest_are_the_reason_where_any_are() -> None:
+    offers = Offers(2)
+    offers.note(0, Offer([], 0.0, "no-pages", 1000.0))
+    offers.note(1, Offer([], 0.0, "politeness", 1500.0))
+    assert offers.why_nothing() == ("politeness", 1500.0)
+
+
+@pytest.mark.parametrize(
+    ("used", "tail"), [(set(), 3), ({1.0}, 2), ({3.0}, 0), ({1.0, 2.0, 3.0}, 0), ({2.0}, 1)]
+)
+def test_only_the_last_slots_can_be_taken_back(used: set[float], tail: int) -> None:
+    assert unused_tail([1.0, 2.0, 3.0], used) == tail
