@@ -57,13 +57,3 @@ def emptied(store: EmbeddedServer | LocalCluster) -> str:
         with redis.Redis.from_url(store.url) as client:
             client.flushall()
     return store.url
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """TEMPORARY: on a cluster `next` comes later."""
-    outcome = yield
-    report = outcome.get_result()
-    if report.failed and "hash to the same slot" in report.longreprtext:
-        report.outcome = "skipped"
-        report.longrepr = (str(item.path), 0, "Skipped: needs `next` on a cluster")
