@@ -8,9 +8,8 @@ home: a script reads and writes many keys of its shard, and half of them somewhe
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections import defaultdict
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
+from functools import lru_cache
 from typing import Any
 
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
@@ -50,22 +49,41 @@ class Cluster:
 
         One round trip per primary, side by side, while slots stay where they are.
         """
-        slots = [key_slot(_key(command)) for command in commands]
+        slots = [_slot(_key(command)) for command in commands]
         replies: list[Any] = [None] * len(commands)
-        waiting: Iterable[int] = range(len(commands))
-        deadline = asyncio.get_running_loop().time() + DEADLINE_S
-        for attempt in itertools.count():
-            await self._know_owners(slots)
-            groups: dict[str | None, list[int]] = defaultdict(list)
-            for at in waiting:
-                groups[self._owners[slots[at]]].append(at)
-            await _side_by_side([self._send_to(a, commands, group, replies) for a, group in groups.items()])
-            waiting = [at for group in groups.values() for at in group if isinstance(replies[at], NOT_RUN)]
-            if not waiting or asyncio.get_running_loop().time() > deadline:
-                break
-            if attempt or not all(isinstance(replies[at], MovedError) for at in waiting):
-                await asyncio.sleep(PAUSE_S)
+        waiting = await self._send_once(commands, slots, range(len(commands)), replies)
+        if waiting:
+            await self._send_again(commands, slots, waiting, replies)
         return replies
+
+    async def _send_again(
+        self, commands: Sequence[Command], slots: list[int], waiting: list[int], replies: list[Any]
+    ) -> None:
+        """Until everything ran or the deadline has passed; at once where a slot is known to have moved."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + DEADLINE_S
+        has_moved = all(isinstance(replies[at], MovedError) for at in waiting)
+        while waiting and loop.time() < deadline:
+            await asyncio.sleep(0 if has_moved else PAUSE_S)
+            has_moved = False
+            waiting = await self._send_once(commands, slots, waiting, replies)
+
+    async def _send_once(
+        self, commands: Sequence[Command], slots: list[int], waiting: Sequence[int], replies: list[Any]
+    ) -> list[int]:
+        """Send each primary its part; which commands were not run."""
+        groups = self._by_owner(slots, waiting)
+        if None in groups:
+            await self._refresh_once()
+            groups = self._by_owner(slots, waiting)
+        await _side_by_side([self._send_to(a, commands, group, replies) for a, group in groups.items()])
+        return [at for at in waiting if isinstance(replies[at], NOT_RUN)]
+
+    def _by_owner(self, slots: list[int], waiting: Sequence[int]) -> dict[str | None, list[int]]:
+        groups: dict[str | None, list[int]] = {}
+        for at in waiting:
+            groups.setdefault(self._owners[slots[at]], []).append(at)
+        return groups
 
     async def everywhere(self, command: Command) -> list[Any]:
         """The reply of every primary, or what went wrong in its place."""
@@ -100,15 +118,15 @@ class Cluster:
                 self._refresh_soon()
         for at, reply in zip(group, found, strict=True):
             replies[at] = reply
-            if isinstance(reply, MovedError):
-                # An empty host means the one that was asked.
-                self._owners[reply.slot_id] = _address(reply.host or _host(address or ""), reply.port)
-            elif isinstance(reply, ClusterDownError):
-                self._refresh_soon()
+            if isinstance(reply, NOT_RUN):
+                self._learn_from(reply, address or "")
 
-    async def _know_owners(self, slots: Iterable[int]) -> None:
-        if any(self._owners[slot] is None for slot in slots):
-            await self._refresh_once()
+    def _learn_from(self, refusal: Exception, asked: str) -> None:
+        if isinstance(refusal, MovedError):
+            # An empty host means the one that was asked.
+            self._owners[refusal.slot_id] = _address(refusal.host or _host(asked), refusal.port)
+        elif isinstance(refusal, ClusterDownError):
+            self._refresh_soon()
 
     def _refresh_soon(self) -> None:
         """Ask anew who has which slot, in the background: other shards' calls go on meanwhile."""
@@ -167,6 +185,9 @@ def _key(command: Command) -> bytes:
     at = command.index("STREAMS") + 1 if command[0] == "XREADGROUP" else _KEY_AT.get(str(command[0]), 1)
     key = command[at] if len(command) > at else b""
     return key if isinstance(key, bytes) else str(key).encode()
+
+
+_slot = lru_cache(maxsize=4096)(key_slot)  # shards' prefixes come again and again
 
 
 def _owners(ranges: list[Any], *, asked: str) -> list[str | None]:
