@@ -14,18 +14,20 @@ from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service import telemetry
 from service.errors import InvalidSetting, StoreUnavailable
+from service.store.pipe import Argument, Pipes
 from service.store.scripts import function_name, library
 
 T = TypeVar("T")
-Argument = str | bytes | int | float
+Call = tuple[Sequence[str], Sequence[Argument]]  # keys of one shard, arguments
 DEADLINE_S = 2.0
 LOAD_TRIES = 3
 CALLS_AT_ONCE = 8
+PIPES = 4
 
 
 class Server:
@@ -47,14 +49,37 @@ class Server:
             raise InvalidSetting(f"FRESHET_REDIS_URL: {error}") from error
         self._client = redis_asyncio.Redis(connection_pool=pool)
         self._execute = cast(Callable[..., Awaitable[Any]], self._client.execute_command)
+        self._pipes = Pipes(pool.make_connection, count=min(PIPES, connections), deadline_s=DEADLINE_S)
 
     async def call(self, name: str, keys: Sequence[str], args: Sequence[Argument]) -> list[Any]:
         """Run a library function; loads the library where it is missing. One round trip."""
+        (reply,) = await self.call_shards(name, [(keys, args)])
+        return cast(list[Any], reply)
+
+    async def call_shards(self, name: str, calls: Sequence[Call]) -> list[Any]:
+        """Run a function once for each of several shards, all in one round trip; the replies in order.
+
+        StoreUnavailable if one of them failed; the others have run all the same.
+        """
+        if not calls:
+            return []
+        function = function_name(name)
+        commands = [("FCALL", function, len(keys), *keys, *args) for keys, args in calls]
         started = time.perf_counter()
-        try:
-            return await self._guard(self._fcall(name, keys, args))
-        finally:
-            telemetry.REDIS_SECONDS.labels(name).observe(time.perf_counter() - started)
+        replies = await self._guard(self._pipes.send(commands))
+        for _ in range(LOAD_TRIES):
+            missing = [at for at, reply in enumerate(replies) if _lacks_library(reply)]
+            if not missing:
+                break
+            await self.load()  # nothing of these calls ran, so making them again is safe
+            again = await self._guard(self._pipes.send([commands[at] for at in missing]))
+            for at, reply in zip(missing, again, strict=True):
+                replies[at] = reply
+        telemetry.REDIS_SECONDS.labels(name).observe(time.perf_counter() - started)
+        for reply in replies:
+            if isinstance(reply, RedisError):
+                raise StoreUnavailable(f"the store refused: {reply}") from reply
+        return replies
 
     async def call_many(
         self, name: str, keys: Sequence[str], calls: Sequence[Sequence[Argument]]
@@ -71,20 +96,7 @@ class Server:
     async def _call_some(
         self, name: str, keys: Sequence[str], calls: Sequence[Sequence[Argument]]
     ) -> list[Any]:
-        for last_try in (False, True):
-            pipeline = self.pipeline()
-            for args in calls:
-                pipeline.execute_command("FCALL", function_name(name), len(keys), *keys, *args)
-            started = time.perf_counter()
-            replies = await self._guard(pipeline.execute(raise_on_error=False))
-            telemetry.REDIS_SECONDS.labels(name).observe((time.perf_counter() - started) / len(calls))
-            errors = [reply for reply in replies if isinstance(reply, RedisError)]
-            if not errors:
-                break
-            if last_try or any("unction not found" not in str(error) for error in errors):
-                raise StoreUnavailable(f"the store refused: {errors[0]}") from errors[0]
-            await self.load()
-        return replies
+        return await self.call_shards(name, [(keys, args) for args in calls])
 
     async def execute(self, *command: Argument) -> Any:
         """Run a plain command."""
@@ -102,20 +114,9 @@ class Server:
         await self._guard(self._client.function_load(library()[1], replace=True))
 
     async def close(self) -> None:
+        await self._pipes.close()
         # The pool was handed in, so the client would leave it open.
         await self._client.aclose(close_connection_pool=True)
-
-    async def _fcall(self, name: str, keys: Sequence[str], args: Sequence[Argument]) -> list[Any]:
-        command = ("FCALL", function_name(name), len(keys), *keys, *args)
-        for _ in range(LOAD_TRIES):
-            try:
-                return cast(list[Any], await self._execute(*command))
-            except ResponseError as error:
-                if "unction not found" not in str(error):
-                    raise
-            # Nothing ran, so trying again is safe.
-            await self._client.function_load(library()[1], replace=True)
-        return cast(list[Any], await self._execute(*command))
 
     async def _guard(self, work: Awaitable[T]) -> T:
         try:
@@ -126,3 +127,7 @@ class Server:
             raise StoreUnavailable(f"the store does not answer ({type(error).__name__})") from error
         except RedisError as error:
             raise StoreUnavailable(f"the store refused: {error}") from error
+
+
+def _lacks_library(reply: Any) -> bool:
+    return isinstance(reply, RedisError) and "unction not found" in str(reply)
