@@ -45,9 +45,14 @@ def sender_of(request: Request) -> str:
     return key.sender if key else ""
 
 
+def permitted(*roles: str) -> frozenset[str]:
+    """These roles, and operators, who may do everything."""
+    return frozenset((*roles, "operator"))
+
+
 def allow(*roles: str) -> Any:
     """A route dependency: these roles, and operators."""
-    allowed = frozenset((*roles, "operator"))
+    allowed = permitted(*roles)
 
     async def check(request: Request) -> None:
         gate: Gate = request.app.state.gate
