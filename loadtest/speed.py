@@ -26,7 +26,7 @@ from service.policy.evidence import fold, no_evidence
 from service.policy.pooling import Defaults, believe_hosts, believe_sources, page_prior
 from service.settings import Settings
 from service.store.connection import Server
-from service.store.node import Command
+from service.store.pipe import Command
 from workers.learn import Learner
 
 ROUNDS = 16

@@ -26,6 +26,7 @@ from service.api import (
     sources,
 )
 from service.api.auth import Gate
+from service.api.front import Front
 from service.api.middleware import RequestContext
 from service.api.openapi import components
 from service.clock import Clock, ServerClock
@@ -63,7 +64,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
             await frontier.close()
             await server.close()
 
-    app = FastAPI(
+    app = Front(
         title="Freshet",
         version=__version__,
         description=DESCRIPTION,

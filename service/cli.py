@@ -80,6 +80,7 @@ def serve(settings: Settings) -> int:
         loop="uvloop",
         http="httptools",
         access_log=False,
+        proxy_headers=False,  # nothing here asks who the client is
         log_config=None,
         server_header=False,
         timeout_graceful_shutdown=10,

@@ -1,12 +1,11 @@
 """READ FIRST: the verbs of the scheduler, each read → decide → write.
 
-A verb groups its items by shard and makes one script call per shard; what a page is worth is decided by
-the policy beforehand (`beliefs.py`) and compared inside the script.
+A verb groups its items by shard and makes one script call per shard, all in one round trip; what a page is
+worth is decided by the policy beforehand (`beliefs.py`) and compared inside the script.
 """
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,7 +34,7 @@ from service.store.connection import Server
 from service.store.control import Control
 from service.store.learned import Learned
 from service.store.observations import Observations
-from service.store.pages import Pages, PageState
+from service.store.pages import Groups, Pages, PageState
 from service.store.records import read_record
 from service.store.rows import Row, lease_from, outcome_row, requests_row, signal_row
 from service.store.shards import Shards
@@ -79,22 +78,22 @@ class Frontier:
         return leases, Nothing(word if word != "leased" else "pace", retry_ms / 1000)
 
     async def record_outcomes(self, outcomes: Sequence[NewOutcome]) -> list[str]:
-        """A word per outcome, as the script gives it; one round trip per shard, side by side."""
+        """A word per outcome, as the script gives it; one round trip."""
         items = [outcome_row(outcome) for outcome in outcomes]
         return await self._by_shard([o.host_id for o in outcomes], items, self._pages.outcomes)
 
     async def extend(self, leases: Sequence[LeaseKey], seconds: float) -> list[str]:
-        """New expiry (ms) or a refusing word per lease; one round trip per shard."""
+        """New expiry (ms) or a refusing word per lease; one round trip."""
         items = [(k.host_id, k.page_id, k.token, seconds * 1000) for k in leases]
         return await self._by_shard([k.host_id for k in leases], items, self._pages.extend)
 
     async def release(self, leases: Sequence[LeaseKey]) -> list[str]:
-        """Give pages back at once; one round trip per shard."""
+        """Give pages back at once; one round trip."""
         items = [(k.host_id, k.page_id, k.token) for k in leases]
         return await self._by_shard([k.host_id for k in leases], items, self._pages.release)
 
     async def record_signals(self, signals: Sequence[NewSignal]) -> list[str]:
-        """A word per signal; one round trip per shard, one more for source names never seen, and once a
+        """A word per signal; one round trip, one more for source names never seen, and once a
         second one for the sources' delays.
         """
         numbers = await self.control.source_numbers({s.origin for s in signals})
@@ -104,7 +103,7 @@ class Frontier:
         return await self._by_shard([s.address.host_id for s in signals], items, call)
 
     async def record_requests(self, requests: Sequence[NewRequests], batch: bytes) -> list[str]:
-        """A word per item of the batch, which counts once by its hash; one round trip per shard."""
+        """A word per item of the batch, which counts once by its hash; one round trip."""
         items = [requests_row(r) for r in requests]
         half_life_s = self.settings.requests_half_life_s
         call = partial(self._pages.requests, half_life_s=half_life_s, batch=batch)
@@ -115,7 +114,7 @@ class Frontier:
         return await self._register.put(pages)
 
     async def delete_pages(self, addresses: Sequence[Address]) -> list[str]:
-        """'deleted' or 'unknown' per page; one round trip per shard."""
+        """'deleted' or 'unknown' per page; one round trip."""
         items = [(a.host_id, a.page_id, a.path) for a in addresses]
         return await self._by_shard([a.host_id for a in addresses], items, self._pages.delete)
 
@@ -174,15 +173,13 @@ class Frontier:
         self,
         host_ids: Sequence[str],
         items: Sequence[Row],
-        call: Callable[[int, list[Row]], Awaitable[list[Any]]],
+        call: Callable[[Groups], Awaitable[list[list[Any]]]],
     ) -> list[Any]:
-        """Send items to their shards side by side; the answers come back in the items' order."""
+        """Send items to their shards; the answers come back in the items' order."""
         groups: dict[int, list[int]] = defaultdict(list)
         for at, host_id in enumerate(host_ids):
             groups[shard_of(host_id, self.settings.shards)].append(at)
-        replies = await asyncio.gather(
-            *(call(shard, [items[at] for at in group]) for shard, group in groups.items())
-        )
+        replies = await call([(shard, [items[at] for at in group]) for shard, group in groups.items()])
         words: list[Any] = [None] * len(items)
         for group, reply in zip(groups.values(), replies, strict=True):
             for at, word in zip(group, reply, strict=True):

@@ -12,7 +12,7 @@ from service.domain import NewPage, Price
 from service.errors import InvalidModel
 from service.policy.valuation import PROVISIONAL, Valuation, valuation_of
 from service.store.control import Control
-from service.store.pages import Pages, PageState
+from service.store.pages import Groups, Pages, PageState
 from service.store.records import FIXED, RANKING, RANKING_AT, STARTED, pack_rows, read_record
 from service.store.rows import Row
 
@@ -22,7 +22,7 @@ KEPT = FIXED | STARTED  # what stays of a page of whose model nothing new is sai
 TERMS_AGE_S = 1.0  # how old a price new pages may be ranked by; the worker renews it anyway
 UPDATE_TRIES = 4
 Terms = tuple[Price, Valuation | None]
-Call = Callable[[int, list[Row]], Awaitable[list[Any]]]
+Call = Callable[[Groups], Awaitable[list[list[Any]]]]
 ByShard = Callable[[Sequence[str], Sequence[Row], Call], Awaitable[list[Any]]]
 
 

@@ -12,7 +12,7 @@ from service.address import Address, parse_host
 from service.api.auth import allow
 from service.api.body import decode, is_number, json_answer
 from service.api.deps import frontier_of
-from service.api.instants import InvalidInstant, parse_instant, render_instant
+from service.api.instants import InvalidInstant, parse_instant, render_optional
 from service.api.openapi import documented
 from service.api.operator_schemas import BandwidthBody, HostAnswer, HostInput, PolicyAnswer, PolicyInput
 from service.api.problems import Problem, invalid
@@ -177,8 +177,8 @@ async def _host(request: Request, address: Address) -> Response:
             pages=found.pages,
             min_delay_s=found.min_delay_s,
             max_crawls_per_second=found.max_crawls_per_second,
-            paused_until=render_instant(found.paused_until),
-            rests_until=render_instant(found.rests_until),
+            paused_until=render_optional(found.paused_until),
+            rests_until=render_optional(found.rests_until),
             price=found.price,
         )
     )

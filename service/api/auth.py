@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -25,7 +25,7 @@ class Gate:
 
     async def check(self, authorization: str, roles: frozenset[str]) -> Key | None:
         """The caller's key, None where none is needed; 401 without a valid one, 403 for another role's."""
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         if now - self._read_at >= FRESH_S:
             self._keys, self._read_at = await self._keyring.all(), now
         if not self._keys:
@@ -45,9 +45,14 @@ def sender_of(request: Request) -> str:
     return key.sender if key else ""
 
 
+def permitted(*roles: str) -> frozenset[str]:
+    """These roles, and operators, who may do everything."""
+    return frozenset((*roles, "operator"))
+
+
 def allow(*roles: str) -> Any:
     """A route dependency: these roles, and operators."""
-    allowed = frozenset((*roles, "operator"))
+    allowed = permitted(*roles)
 
     async def check(request: Request) -> None:
         gate: Gate = request.app.state.gate

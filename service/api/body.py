@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ MAX_ITEMS = 1000
 MAX_PAGES = 10_000
 T = TypeVar("T")
 U = TypeVar("U")
+_NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Rejected(msgspec.Struct):
@@ -39,6 +40,59 @@ class Batch(Generic[U]):
 
     def in_order(self) -> list[Rejected]:
         return sorted(self.rejected, key=lambda r: r.index)
+
+
+class BatchForm(Generic[T]):
+    """What a body with a list of items under one field looks like; other fields are not looked at."""
+
+    def __init__(self, field: str, kind: type[T], *, most: int = MAX_ITEMS) -> None:
+        self._field = field
+        self._most = most
+        self._one = msgspec.json.Decoder(kind)
+        whole = msgspec.defstruct("Whole", [("items", list[kind])], rename={"items": field})  # type: ignore[valid-type]
+        self._whole: msgspec.json.Decoder[Any] = msgspec.json.Decoder(whole)
+
+    def read(self, body: bytes, convert: Callable[[T], U]) -> Batch[U]:
+        """The items, each converted on its own; a bad one does not spoil the others."""
+        batch: Batch[U] = Batch()
+        for place, item in enumerate(self._decode(body)):
+            try:
+                batch.items.append(convert(self._one.decode(item) if type(item) is msgspec.Raw else item))
+                batch.places.append(place)
+            except (msgspec.ValidationError, SchedulerError, UnicodeDecodeError) as error:
+                batch.reject(place, str(error))
+        return batch
+
+    def _decode(self, body: bytes) -> Sequence[Any]:
+        """All items at once where all are good, else raw ones."""
+        # A body of a million empty items must not become a million objects.
+        if body.count(b"{") <= self._most + 1:
+            try:
+                items: Sequence[Any] = self._whole.decode(body).items
+            except _NO_JSON:
+                items = self._split(body)
+        else:
+            items = self._split(body)
+        if len(items) > self._most:
+            message = f"at most {self._most} items in one request, not {len(items)}"
+            raise invalid(["body", self._field], message)
+        return items
+
+    def _split(self, body: bytes) -> list[msgspec.Raw]:
+        envelope = decode_bytes(body, dict[str, msgspec.Raw])
+        if self._field not in envelope:
+            raise invalid(["body", self._field], "field is required")
+        return decode_bytes(bytes(envelope[self._field]), list[msgspec.Raw])
+
+
+class RawResponse(Response):
+    """A response whose headers are bytes already."""
+
+    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes = b"") -> None:
+        self.status_code = status
+        self.raw_headers = headers
+        self.body = body
+        self.background = None
 
 
 def is_number(text: str) -> bool:
@@ -76,31 +130,8 @@ def decode_bytes(body: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         message, loc = _place(str(error))
         raise invalid(loc, message) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except _NO_JSON as error:
         raise Problem(400, f"the body is not valid JSON: {error}") from None
-
-
-async def decode_batch(
-    request: Request, field: str, kind: type[T], convert: Callable[[T], U], *, most: int = MAX_ITEMS
-) -> tuple[Batch[U], dict[str, msgspec.Raw]]:
-    """The items under `field`, each decoded and converted on its own; the other fields stay raw."""
-    envelope = decode_bytes(await read_body(request), dict[str, msgspec.Raw])
-    if field not in envelope:
-        raise invalid(["body", field], "field is required")
-    raws = decode_bytes(bytes(envelope.pop(field)), list[msgspec.Raw])
-    if len(raws) > most:
-        raise invalid(["body", field], f"at most {most} items in one request, not {len(raws)}")
-    decoder = msgspec.json.Decoder(kind)
-    batch: Batch[U] = Batch()
-    for place, raw in enumerate(raws):
-        try:
-            item = convert(decoder.decode(raw))
-        except (msgspec.ValidationError, SchedulerError, UnicodeDecodeError) as error:
-            batch.reject(place, str(error))
-        else:
-            batch.places.append(place)
-            batch.items.append(item)
-    return batch, envelope
 
 
 def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

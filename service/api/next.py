@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Annotated
 
+import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from service import telemetry
 from service.api.auth import allow
-from service.api.body import json_answer
+from service.api.body import RawResponse
 from service.api.deps import frontier_of
-from service.api.instants import render_instant
+from service.api.instants import render_instant, render_optional
 from service.api.openapi import documented
-from service.api.schemas import NextAnswer
+from service.api.schemas import LeaseOut, NextAnswer
 from service.domain import Lease, Nothing
+from service.frontier import Frontier
 
 router = APIRouter(tags=["crawlers"], dependencies=[allow("crawler")])
+MOST_PAGES, LONGEST_WAIT_S = 1000, 30
+_encode = msgspec.json.Encoder().encode
+_count_empty = cache(telemetry.NEXT_EMPTY.labels)
+_NO_STORE = (b"cache-control", b"no-store")
+_JSON = (b"content-type", b"application/json")
 
 
 @router.get(
@@ -27,8 +35,8 @@ router = APIRouter(tags=["crawlers"], dependencies=[allow("crawler")])
 )
 async def get_next(
     request: Request,
-    n: Annotated[int, Query(ge=1, le=1000, description="at most this many pages")] = 1,
-    wait: Annotated[float, Query(ge=0, le=30, description="seconds to wait for a slot")] = 0.0,
+    n: Annotated[int, Query(ge=1, le=MOST_PAGES, description="at most this many pages")] = 1,
+    wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT_S, description="seconds to wait for a slot")] = 0.0,
     crawler: Annotated[str, Query(max_length=128, description="who asks, for the log")] = "",
 ) -> Response:
     """Leases the best pages at the pace of the bandwidth.
@@ -39,12 +47,7 @@ async def get_next(
     """
     del crawler
     request_id = request.headers.get("x-request-id", "")[:128]
-    answer = await frontier_of(request).next(request_id, n, wait)
-    if isinstance(answer, Nothing):
-        return _empty(answer)
-    telemetry.NEXT_PAGES.inc(len(answer))
-    pages = [_render(lease) for lease in answer]
-    return json_answer({"pages": pages}, headers={"Cache-Control": "no-store"})
+    return await lease_pages(frontier_of(request), request_id, n, wait)
 
 
 @router.head("/next", include_in_schema=False)
@@ -53,29 +56,39 @@ async def head_next() -> Response:
     return Response(status_code=204, headers={"Cache-Control": "no-store"})
 
 
+async def lease_pages(frontier: Frontier, request_id: str, n: int, wait_s: float) -> Response:
+    """The answer to a request for pages."""
+    answer = await frontier.next(request_id, n, wait_s)
+    if isinstance(answer, Nothing):
+        return _empty(answer)
+    telemetry.NEXT_PAGES.inc(len(answer))
+    body = _encode(NextAnswer([_render(lease) for lease in answer]))
+    return RawResponse(200, [_NO_STORE, (b"content-length", b"%d" % len(body)), _JSON], body)
+
+
 def _empty(nothing: Nothing) -> Response:
-    telemetry.NEXT_EMPTY.labels(nothing.reason).inc()
-    headers = {
-        "Cache-Control": "no-store",
-        "X-Empty-Reason": nothing.reason,
-        "Retry-After": str(max(1, math.ceil(nothing.retry_after_s))),
-        "X-Retry-After-Ms": str(math.ceil(nothing.retry_after_s * 1000)),
-    }
-    return Response(status_code=204, headers=headers)
+    _count_empty(nothing.reason).inc()
+    headers = [
+        _NO_STORE,
+        (b"x-empty-reason", nothing.reason.encode()),
+        (b"retry-after", b"%d" % max(1, math.ceil(nothing.retry_after_s))),
+        (b"x-retry-after-ms", b"%d" % math.ceil(nothing.retry_after_s * 1000)),
+    ]
+    return RawResponse(204, headers)
 
 
-def _render(lease: Lease) -> dict[str, str | float | None]:
-    return {
-        "url": lease.url,
-        "host": lease.host,
-        "lease": lease.lease,
-        "lease_expires_at": render_instant(lease.lease_expires_at),
-        "not_before": render_instant(lease.not_before),
-        "value": lease.value,
-        "freshness": lease.freshness,
-        "effective_elapsed_s": lease.effective_elapsed_s,
-        "signals": lease.signals,
-        "last_crawled_at": render_instant(lease.last_crawled_at),
-        "etag": lease.etag,
-        "last_modified": render_instant(lease.last_modified),
-    }
+def _render(lease: Lease) -> LeaseOut:
+    return LeaseOut(
+        lease.url,
+        lease.host,
+        lease.lease,
+        render_instant(lease.lease_expires_at),
+        render_instant(lease.not_before),
+        lease.value,
+        lease.freshness,
+        lease.effective_elapsed_s,
+        lease.signals,
+        render_optional(lease.last_crawled_at),
+        lease.etag,
+        render_optional(lease.last_modified),
+    )

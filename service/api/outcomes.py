@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from hashlib import blake2b
 
 from fastapi import APIRouter, Request
@@ -10,7 +11,7 @@ from fastapi.responses import Response
 from service import telemetry
 from service.address import parse_url
 from service.api.auth import allow
-from service.api.body import decode_batch, json_answer
+from service.api.body import BatchForm, json_answer, read_body
 from service.api.deps import frontier_of
 from service.api.instants import parse_instant
 from service.api.openapi import documented
@@ -19,6 +20,7 @@ from service.domain import LeaseKey, NewOutcome
 from service.errors import SchedulerError
 
 router = APIRouter(tags=["crawlers"], dependencies=[allow("crawler")])
+FORM = BatchForm("outcomes", OutcomeInput)
 REASONS = {
     "stale": "the lease is void: the page was leased again, released, or the token was never given",
     "conflict": "another outcome was accepted for this lease",
@@ -33,19 +35,20 @@ class InvalidOutcome(SchedulerError):
 @router.post("/outcomes", summary="Report crawls", **documented(Outcomes, OutcomesAnswer))
 async def post_outcomes(request: Request) -> Response:
     """Each outcome counts once; good items are applied, bad ones come back in `rejected`."""
-    batch, _ = await decode_batch(request, "outcomes", OutcomeInput, read_outcome)
+    batch = FORM.read(await read_body(request), read_outcome)
     words = await frontier_of(request).record_outcomes(batch.items)
-    accepted = duplicates = 0
+    results: Counter[str] = Counter()
     for place, outcome, word in zip(batch.places, batch.items, words, strict=True):
         if word == "accepted":
-            accepted += 1
-            telemetry.OUTCOMES.labels(result_of(outcome)).inc()
+            results[result_of(outcome)] += 1
         elif word == "duplicate":
-            duplicates += 1
+            results["duplicate"] += 1
         else:
             batch.reject(place, REASONS[word])
-    telemetry.OUTCOMES.labels("duplicate").inc(duplicates)
-    telemetry.OUTCOMES.labels("rejected").inc(len(batch.rejected))
+    accepted, duplicates = results.total() - results["duplicate"], results["duplicate"]
+    results["rejected"] = len(batch.rejected)
+    for result, count in results.items():
+        telemetry.OUTCOMES.labels(result).inc(count)
     return json_answer(OutcomesAnswer(accepted, duplicates, batch.in_order()))
 
 

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from service.address import Address, parse_host, parse_url
 from service.api.auth import allow
-from service.api.body import MAX_PAGES, decode_batch, is_number, json_answer
+from service.api.body import MAX_PAGES, BatchForm, is_number, json_answer, read_body
 from service.api.deps import frontier_of
 from service.api.explain import Learnt, explain, list_row
 from service.api.openapi import documented
@@ -28,6 +28,8 @@ from service.domain import Belief, NewPage
 from service.errors import InvalidUrl
 
 router = APIRouter(tags=["pages"])
+PUT_FORM = BatchForm("pages", PageInput, most=MAX_PAGES)
+DELETE_FORM = BatchForm("urls", str, most=MAX_PAGES)
 REASONS = {
     "crowded": "too many pages share this page's hash",
     "moved": "changed by others again and again",
@@ -39,7 +41,7 @@ REASONS = {
 )
 async def put_pages(request: Request) -> Response:
     """Only `url` is required. The model fields are starting beliefs, or the truth with `fixed`."""
-    batch, _ = await decode_batch(request, "pages", PageInput, read_page, most=MAX_PAGES)
+    batch = PUT_FORM.read(await read_body(request), read_page)
     words = await frontier_of(request).put_pages(batch.items)
     added = updated = 0
     for place, word in zip(batch.places, words, strict=True):
@@ -57,7 +59,7 @@ async def put_pages(request: Request) -> Response:
 )
 async def delete_pages(request: Request) -> Response:
     """A removed page is served no more; an outcome that arrives later is answered as unknown."""
-    batch, _ = await decode_batch(request, "urls", str, parse_url, most=MAX_PAGES)
+    batch = DELETE_FORM.read(await read_body(request), parse_url)
     words = await frontier_of(request).delete_pages(batch.items)
     return json_answer(DeleteAnswer(words.count("deleted"), words.count("unknown"), batch.in_order()))
 

@@ -69,10 +69,6 @@ def render(problem: Problem) -> Response:
 def install(app: FastAPI) -> None:
     """Every way a request can fail ends in a problem document."""
 
-    @app.exception_handler(Problem)
-    async def on_problem(_: Request, error: Problem) -> Response:
-        return render(error)
-
     @app.exception_handler(HTTPException)
     async def on_http(_: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
@@ -83,14 +79,21 @@ def install(app: FastAPI) -> None:
         errors = [{"loc": list(e["loc"]), "msg": e["msg"]} for e in error.errors()]
         return render(Problem(422, errors[0]["msg"] if errors else "invalid", errors=errors))
 
+    @app.exception_handler(Problem)
     @app.exception_handler(SchedulerError)
-    async def on_scheduler(_: Request, error: SchedulerError) -> Response:
-        return render(_from_scheduler(error))
-
     @app.exception_handler(Exception)
-    async def on_unexpected(request: Request, error: Exception) -> Response:
-        log.exception("request_failed", extra={"path": request.url.path}, exc_info=error)
-        return render(Problem(500, "the request could not be completed; the log has the cause"))
+    async def on_failure(request: Request, error: Exception) -> Response:
+        return render(problem_of(error, request.url.path))
+
+
+def problem_of(error: Exception, path: str) -> Problem:
+    """What to answer where a handler failed."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, SchedulerError):
+        return _from_scheduler(error)
+    log.exception("request_failed", extra={"path": path}, exc_info=error)
+    return Problem(500, "the request could not be completed; the log has the cause")
 
 
 def _from_scheduler(error: SchedulerError) -> Problem:

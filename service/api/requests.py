@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 from service.address import parse_url
 from service.api.auth import allow
-from service.api.body import decode_batch, json_answer
+from service.api.body import BatchForm, decode_bytes, json_answer, read_body
 from service.api.deps import frontier_of
 from service.api.openapi import documented
 from service.api.problems import invalid
@@ -19,7 +19,12 @@ from service.api.schemas import Requests, RequestsAnswer, RequestsInput, Short
 from service.domain import NewRequests
 
 router = APIRouter(tags=["senders"], dependencies=[allow("sender")])
+FORM = BatchForm("requests", RequestsInput)
 _ID: msgspec.json.Decoder[str | None] = msgspec.json.Decoder(Short | None)
+
+
+class _WithId(msgspec.Struct):
+    id: msgspec.Raw = msgspec.Raw(b"null")
 
 
 @router.post(
@@ -32,8 +37,9 @@ async def post_requests(request: Request) -> Response:
     sent again within ten minutes counts once: by its `id`, or without one by its content, so senders whose
     batches may look alike should give an `id`. `duplicate` says that it, or some of it, was counted before.
     """
-    batch, rest = await decode_batch(request, "requests", RequestsInput, read_requests)
-    name = batch_name(_read_id(rest.get("id")), batch.items)
+    body = await read_body(request)
+    batch = FORM.read(body, read_requests)
+    name = batch_name(_read_id(decode_bytes(body, _WithId).id), batch.items)
     words = await frontier_of(request).record_requests(batch.items, name)
     answer = RequestsAnswer(
         accepted=words.count("accepted"),
@@ -55,9 +61,7 @@ def batch_name(given: str | None, items: Sequence[NewRequests]) -> bytes:
     return blake2b(text.encode(), digest_size=8, person=kind).digest()
 
 
-def _read_id(raw: msgspec.Raw | None) -> str | None:
-    if raw is None:
-        return None
+def _read_id(raw: msgspec.Raw) -> str | None:
     try:
         return _ID.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from hashlib import blake2b
 
@@ -11,7 +12,7 @@ from fastapi.responses import Response
 from service import telemetry
 from service.address import parse_url
 from service.api.auth import allow, sender_of
-from service.api.body import decode_batch, json_answer
+from service.api.body import BatchForm, json_answer, read_body
 from service.api.deps import frontier_of
 from service.api.instants import parse_instant
 from service.api.openapi import documented
@@ -25,6 +26,7 @@ class InvalidSignal(SchedulerError):
 
 
 router = APIRouter(tags=["senders"], dependencies=[allow("sender")])
+FORM = BatchForm("signals", SignalInput)
 
 
 @router.post(
@@ -38,15 +40,17 @@ async def post_signals(request: Request) -> Response:
     time before the last crawl are answered as `duplicates`: that change has been fetched already. What a
     source is worth is learned for each sender (each key's name) apart.
     """
-    batch, _ = await decode_batch(request, "signals", SignalInput, partial(read_signal, sender_of(request)))
+    batch = FORM.read(await read_body(request), partial(read_signal, sender_of(request)))
     words = await frontier_of(request).record_signals(batch.items)
-    counts = {"accepted": 0, "duplicate": 0, "stale": 0, "unknown": 0}
-    for signal, word in zip(batch.items, words, strict=True):
-        counts[word] += 1
-        telemetry.SIGNALS.labels(telemetry.source_label(signal.source), word).inc()
+    for (source, word), count in Counter(zip((s.source for s in batch.items), words, strict=True)).items():
+        telemetry.SIGNALS.labels(telemetry.source_label(source), word).inc(count)
     telemetry.SIGNALS.labels("other", "rejected").inc(len(batch.rejected))
-    duplicates = counts["duplicate"] + counts["stale"]
-    answer = SignalsAnswer(counts["accepted"], duplicates, counts["unknown"], batch.in_order())
+    answer = SignalsAnswer(
+        accepted=words.count("accepted"),
+        duplicates=words.count("duplicate") + words.count("stale"),
+        unknown=words.count("unknown"),
+        rejected=batch.in_order(),
+    )
     return json_answer(answer, 202)
 
 

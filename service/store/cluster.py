@@ -16,7 +16,8 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainError
 
 from service.errors import InvalidSetting, StoreUnavailable
-from service.store.node import DEADLINE_S, Command, Node
+from service.store.node import DEADLINE_S, Node
+from service.store.pipe import Command
 
 SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 NOT_RUN = (AskError, TryAgainError, ClusterDownError)  # AskError includes MovedError

@@ -14,7 +14,8 @@ from redis.exceptions import RedisError
 from service import telemetry
 from service.errors import StoreUnavailable
 from service.store.cluster import Cluster
-from service.store.node import Argument, Command, Node
+from service.store.node import Node
+from service.store.pipe import Argument, Command
 from service.store.scripts import function_name, library
 
 LOAD_TRIES = 3

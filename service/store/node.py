@@ -16,10 +16,10 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.errors import InvalidSetting, StoreUnavailable
+from service.store.pipe import Command, Pipes
 
-Argument = str | bytes | int | float
-Command = tuple[Argument, ...]
 DEADLINE_S = 2.0
+PIPES = 4
 
 
 class Node:
@@ -38,14 +38,19 @@ class Node:
         except ValueError as error:
             raise InvalidSetting(f"FRESHET_REDIS_URL: {error}") from error
         self._client = redis_asyncio.Redis(connection_pool=pool)
+        self._pipes = Pipes(pool.make_connection, count=min(PIPES, connections), deadline_s=DEADLINE_S)
         self._execute = cast(Callable[..., Awaitable[Any]], self._client.execute_command)
 
     async def send(self, commands: Sequence[Command]) -> list[Any]:
         """Replies in the order of the commands, a refusal as the exception it is; one round trip.
 
+        Functions follow each other down shared pipes; plain commands, whose answers may be long, have a
+        connection to themselves.
         StoreUnavailable if no answer comes: then nobody knows what ran.
         """
         try:
+            if commands[0][0] == "FCALL":
+                return await self._pipes.send(commands)
             return await self._pipelined(commands) if len(commands) > 1 else [await self._one(commands[0])]
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             # Every pooled connection is likely stale: one failure should not become fifty.
@@ -59,6 +64,7 @@ class Node:
         return await self.send([command])
 
     async def close(self) -> None:
+        await self._pipes.close()
         # The pool was handed in, so the client would leave it open.
         await self._client.aclose(close_connection_pool=True)
 

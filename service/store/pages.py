@@ -1,6 +1,7 @@
-"""Pages of one shard: add, remove, signal, take outcomes, extend and release leases.
+"""Pages by shard: add, remove, signal, take outcomes, extend and release leases.
 
-Each method is one script call; items are tuples in the order the script's header gives.
+Each method is one round trip, with a script call per shard; items are tuples in the order the script's
+header gives, answers come as the items do.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from typing import Any
 from service.clock import Clock
 from service.store.connection import Server
 from service.store.keys import CONTROL, shard_prefixes
-from service.store.node import Argument
+from service.store.pipe import Argument
+from service.store.rows import Row
 from service.store.spread import Spread
 from service.store.wire import pack, unpack
+
+Groups = Sequence[tuple[int, Sequence[Row]]]  # items by shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +45,26 @@ class Pages:
         self._prefixes = shard_prefixes(shards)
         self._spread = Spread(server, clock, shards)
 
-    async def put(self, shard: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return await self._batch("put_pages", shard, items)
+    async def put(self, groups: Groups) -> list[list[Any]]:
+        return await self._batch("put_pages", groups)
 
-    async def delete(self, shard: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return await self._batch("delete_pages", shard, items)
+    async def delete(self, groups: Groups) -> list[list[Any]]:
+        return await self._batch("delete_pages", groups)
 
-    async def outcomes(self, shard: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return await self._batch("outcomes", shard, items)
+    async def outcomes(self, groups: Groups) -> list[list[Any]]:
+        return await self._batch("outcomes", groups)
 
-    async def extend(self, shard: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return await self._batch("extend", shard, items)
+    async def extend(self, groups: Groups) -> list[list[Any]]:
+        return await self._batch("extend", groups)
 
-    async def release(self, shard: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return await self._batch("release", shard, items)
+    async def release(self, groups: Groups) -> list[list[Any]]:
+        return await self._batch("release", groups)
 
-    async def signals(self, shard: int, items: Sequence[tuple[Any, ...]], *, window_s: float) -> list[Any]:
-        return await self._batch("signals", shard, items, window_s * 1000)
+    async def signals(self, groups: Groups, *, window_s: float) -> list[list[Any]]:
+        return await self._batch("signals", groups, window_s * 1000)
 
-    async def requests(
-        self, shard: int, items: Sequence[tuple[Any, ...]], *, half_life_s: float, batch: bytes
-    ) -> list[Any]:
-        return await self._batch("requests", shard, items, half_life_s * 1000, batch)
+    async def requests(self, groups: Groups, *, half_life_s: float, batch: bytes) -> list[list[Any]]:
+        return await self._batch("requests", groups, half_life_s * 1000, batch)
 
     async def next(
         self,
@@ -100,9 +102,7 @@ class Pages:
         args = (await self._clock.argument(), host_id, name, rest_s * 1000, pack(changes))
         await self._server.call("set_host", [self._prefixes[shard]], args)
 
-    async def _batch(
-        self, name: str, shard: int, items: Sequence[tuple[Any, ...]], *options: Argument
-    ) -> list[Any]:
-        args: tuple[Argument, ...] = (await self._clock.argument(), *options, pack(items))
-        reply = await self._server.call(name, [self._prefixes[shard]], args)
-        return reply[1:]
+    async def _batch(self, name: str, groups: Groups, *options: Argument) -> list[list[Any]]:
+        before = (await self._clock.argument(), *options)
+        calls = [([self._prefixes[shard]], (*before, pack(items))) for shard, items in groups]
+        return [reply[1:] for reply in await self._server.call_shards(name, calls)]

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from service.address import url_of
-from service.domain import Lease, LeaseKey, NewOutcome, NewRequests, NewSignal
+from service.domain import Lease, NewOutcome, NewRequests, NewSignal
 
 Row = tuple[Any, ...]
 
@@ -49,13 +49,13 @@ def outcome_row(outcome: NewOutcome) -> Row:
 
 def lease_from(row: list[Any]) -> Lease:
     """A page as `next` gives it."""
-    _, host_id, page_id, token, host, path, slot, expires, value, elapsed_ms, silent, signals = row[:12]
+    (_, host_id, page_id, token, host, path, slot, expires, value, elapsed_ms, silent, signals) = row[:12]
     crawled_ms, etag, modified = row[12:]
     crawled = elapsed_ms >= 0
     return Lease(
         url=url_of(host, path),
         host=host,
-        lease=str(LeaseKey(host_id, page_id, token)),
+        lease=f"{host_id}.{page_id:x}.{token:x}",
         lease_expires_at=expires / 1000,
         not_before=slot / 1000,
         value=value,

@@ -1,0 +1,146 @@
+"""Pipelined connections: every caller gets its own replies, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import redis.asyncio as redis_asyncio
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from service.store.connection import Server
+from service.store.pipe import Pipe, Pipes
+from tests.conftest import emptied
+from tests.store.conftest import MakeWorld
+from tests.store.world import hosts_of
+
+
+@pytest.fixture(params=["redis_server", "redis7_server"], ids=["valkey", "redis7"])
+def fresh_url(request: pytest.FixtureRequest) -> str:
+    """A pipe leads to one server."""
+    return emptied(request.getfixturevalue(request.param))
+
+
+def a_pipe(url: str, deadline_s: float = 2.0) -> Pipe:
+    return Pipe(redis_asyncio.ConnectionPool.from_url(url).make_connection, deadline_s)
+
+
+@pytest.fixture
+async def pipe(fresh_url: str) -> AsyncIterator[Pipe]:
+    opened = a_pipe(fresh_url)
+    yield opened
+    await opened.close()
+
+
+async def test_a_hundred_callers_get_their_own_replies(pipe: Pipe) -> None:
+    calls = [pipe.send([("ECHO", f"{at}.{part}") for part in range(3)]) for at in range(100)]
+    found = await asyncio.gather(*calls)
+    assert found == [[f"{at}.{part}".encode() for part in range(3)] for at in range(100)]
+
+
+async def test_a_large_reply_comes_whole(pipe: Pipe) -> None:
+    text = b"x" * 5_000_000
+    assert await pipe.send([("ECHO", text), ("ECHO", "after")]) == [text, b"after"]
+
+
+async def test_a_refusal_is_one_of_the_replies(pipe: Pipe) -> None:
+    first, refusal, last = await pipe.send([("ECHO", "a"), ("NOSUCHCOMMAND",), ("ECHO", "b")])
+    assert (first, last) == (b"a", b"b")
+    assert isinstance(refusal, ResponseError)
+
+
+async def test_a_caller_that_hangs_up_takes_nobody_elses_reply(pipe: Pipe) -> None:
+    await pipe.send([("PING",)])
+    gone = asyncio.create_task(pipe.send([("ECHO", "gone")]))
+    await asyncio.sleep(0)
+    here = asyncio.create_task(pipe.send([("ECHO", "here")]))
+    gone.cancel()
+    assert await here == [b"here"]
+
+
+async def test_who_waits_when_the_connection_is_lost_is_told_and_the_next_call_works(
+    pipe: Pipe, fresh_url: str
+) -> None:
+    (number,) = await pipe.send([("CLIENT", "ID")])
+    waiting = [asyncio.create_task(pipe.send([("BLPOP", "nothing", 30)])) for _ in range(3)]
+    async with redis_asyncio.Redis.from_url(fresh_url) as client:
+        await client.execute_command("CLIENT", "KILL", "ID", number)
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [RedisConnectionError] * 3
+    assert await pipe.send([("ECHO", "again")]) == [b"again"]
+
+
+async def test_a_server_that_answers_nobody_is_given_up_by_the_deadline(fresh_url: str) -> None:
+    """Real time is the subject; the next call finds another connection."""
+    pipe = a_pipe(fresh_url, deadline_s=0.3)
+    await pipe.send([("PING",)])
+    started = time.monotonic()
+    calls = [pipe.send([("BLPOP", "nothing", 30)]) for _ in range(5)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [RedisTimeoutError] * 5
+    assert 0.25 <= time.monotonic() - started < 2
+    assert await pipe.send([("ECHO", "again")]) == [b"again"]
+    await pipe.close()
+
+
+async def test_many_who_find_nobody_there_share_one_attempt(tmp_path: Path) -> None:
+    pipe = a_pipe(f"unix://{tmp_path}/nobody.sock")
+    answers = await asyncio.gather(*(pipe.send([("PING",)]) for _ in range(20)), return_exceptions=True)
+    assert {type(answer) for answer in answers} == {RedisConnectionError}
+    assert len({id(answer) for answer in answers}) == 1
+    await pipe.close()
+
+
+async def test_a_call_is_not_held_up_by_another(fresh_url: str) -> None:
+    pool = redis_asyncio.ConnectionPool.from_url(fresh_url)
+    pipes = Pipes(pool.make_connection, count=2, deadline_s=2.0)
+    await pipes.send([("PING",)])
+    slow = asyncio.create_task(pipes.send([("BLPOP", "nothing", 30)]))
+    await asyncio.sleep(0)
+    assert await asyncio.wait_for(pipes.send([("ECHO", "fast")]), 1) == [b"fast"]
+    await pipes.close()
+    with pytest.raises(RedisConnectionError):
+        await slow
+
+
+async def test_a_batch_over_all_shards_is_one_round_trip(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = await make_world()
+    sent: list[int] = []
+    send = Pipe.send
+
+    async def counted(self: Pipe, commands: list[tuple[str, ...]]) -> list[object]:
+        sent.append(len(commands))
+        return await send(self, commands)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Pipe, "send", counted)
+    assert await world.server.call_shards("probe", []) == []
+    await world.delete(*hosts_of(40))
+    assert sent == [4]
+
+
+async def test_only_calls_that_found_no_library_are_made_again(
+    fresh_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ran must not run twice: its second answer would be another."""
+    server = Server(fresh_url)
+    sent: list[int] = []
+    send = Pipes.send
+
+    async def half_missing(self: Pipes, commands: list[tuple[str, ...]]) -> list[object]:
+        sent.append(len(commands))
+        replies = await send(self, commands)  # type: ignore[arg-type]
+        return [ResponseError("Function not found"), *replies[1:]] if len(sent) == 1 else replies
+
+    await server.load()
+    monkeypatch.setattr(Pipes, "send", half_missing)
+    replies = await server.call_shards("now", [(["f:{control}"], [str(at)]) for at in (1, 2, 3)])
+    assert sent == [3, 1]
+    assert len(replies) == 3
+    await server.close()
