@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -25,6 +26,16 @@ COMMANDS = {
     "work": "the workers only, on an existing store (FRESHET_REDIS_URL)",
     "keys": "create, list and revoke API keys",
     "simulate": "freshness on a synthetic web, with a table and a plot (see `freshet simulate --help`)",
+    "bench": "speed, memory and scale beside what the machine can do (see `freshet bench --help`)",
+}
+# How HTTP is served, apart from where and by how many processes.
+UVICORN: dict[str, Any] = {
+    "loop": "uvloop",
+    "http": "httptools",
+    "access_log": False,
+    "log_config": None,
+    "server_header": False,
+    "timeout_graceful_shutdown": 10,
 }
 
 
@@ -35,6 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from loadtest.simulate import main as simulate
 
         return simulate(arguments[1:])
+    if arguments[:1] == ["bench"]:
+        from loadtest.bench.run import main as bench
+
+        return bench(arguments[1:])
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
@@ -77,12 +92,7 @@ def serve(settings: Settings) -> int:
         host=settings.host,
         port=settings.port,
         workers=settings.api_processes,
-        loop="uvloop",
-        http="httptools",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        timeout_graceful_shutdown=10,
+        **UVICORN,
     )
     return 0
 
