@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -19,6 +18,7 @@ from service.errors import SchedulerError
 from service.settings import Settings, read_settings
 from service.store.connection import Server
 from service.store.keyring import ROLES, Keyring
+from service.transport import UVICORN
 
 COMMANDS = {
     "up": "everything in one: embedded store, API and workers",
@@ -27,15 +27,6 @@ COMMANDS = {
     "keys": "create, list and revoke API keys",
     "simulate": "freshness on a synthetic web, with a table and a plot (see `freshet simulate --help`)",
     "bench": "speed, memory and scale beside what the machine can do (see `freshet bench --help`)",
-}
-# How HTTP is served, apart from where and by how many processes.
-UVICORN: dict[str, Any] = {
-    "loop": "uvloop",
-    "http": "httptools",
-    "access_log": False,
-    "log_config": None,
-    "server_header": False,
-    "timeout_graceful_shutdown": 10,
 }
 
 

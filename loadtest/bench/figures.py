@@ -32,7 +32,7 @@ class Findings:
 
     def __init__(self) -> None:
         self.series: dict[str, Series] = {}
-        self.remarks: list[str] = []
+        self.remarks: dict[str, str] = {}  # by what they are about
 
     def add(self, part: str, name: str, value: float, unit: str, note: str = "") -> None:
         """One more round of a figure."""

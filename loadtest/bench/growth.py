@@ -84,9 +84,7 @@ def _watch(bench: Bench, made: Stack, pages: int, small: Stack | None) -> None:
     findings.add("growth", slow_name(pages), len(slow), "calls")
     if slow:
         worst = ", ".join(f"{name} {us / 1000:.1f} ms" for us, name in sorted(slow, reverse=True)[:5])
-        findings.remarks.append(
-            f"{pages:,} pages, calls over {SLOW_US // 1000} ms, the longest first: {worst}"
-        )
+        findings.remarks[slow_name(pages)] = f"the longest were {worst}"
 
 
 def _latencies(bench: Bench, made: Stack) -> dict[int, float]:

@@ -16,7 +16,7 @@ from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from loadtest.bench.servers import Service, free_port, listening
-from service.cli import UVICORN
+from service.transport import UVICORN
 
 BODY = b'{"pages":[{"url":"%s"}]}' % (b"x" * 370)  # as large as an answer of one page
 START = {
@@ -48,7 +48,7 @@ def with_framework() -> FastAPI:
 
 @contextmanager
 def noop(kind: str) -> Iterator[Service]:
-    """A process that serves one of them."""
+    """A process that serves one of them; wait for it."""
     port = free_port()
     with listening("loadtest.bench.noop", kind, str(port), port=port, path="/next") as service:
         yield service

@@ -36,7 +36,7 @@ class Plan:
     sizes: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     modest_rate: float = 200.0  # requests per second at which growth is watched
     sweep_pages: int = 1_000_000
-    peer_pages: int = 20_000
+    peer_pages: int = 2000
 
     @property
     def warm_up_s(self) -> float:

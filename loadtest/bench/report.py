@@ -107,7 +107,7 @@ def _lines(
     lines += _table(("", ""), [*rows, *machine(), ("rounds", str(plan.rounds))])
     lines += [
         "Client, servers and store share the cores. Every figure is the median of the rounds with the least",
-        "and the most in brackets; what is compared is measured in turns within each round, ratios are of one",
+        "and the most in brackets; what is compared is measured in turns within each round, ratios in one",
         "round.",
         "",
         f"**State.** {plan.pages:,} pages where serving is measured: {DESCRIPTION}",
@@ -126,7 +126,7 @@ def _lines(
     if plotted:
         lines += [f"![cost against the number of pages]({PLOT})", ""]
     if findings.remarks:
-        lines += ["## Remarks", "", *(f"- {remark}" for remark in findings.remarks)]
+        lines += ["## Remarks", "", *(f"- {about}: {remark}" for about, remark in findings.remarks.items())]
     return lines
 
 

@@ -18,7 +18,7 @@ from loadtest.bench.client import Load
 from loadtest.bench.figures import Findings
 from loadtest.bench.growth import growth
 from loadtest.bench.intake import batches_round
-from loadtest.bench.peers.race import peers
+from loadtest.bench.peers.race import peers_round
 from loadtest.bench.plan import PARTS, Bench, Plan
 from loadtest.bench.reprice import reprice
 from loadtest.bench.serving import next_round, noop_round, script_round
@@ -32,8 +32,9 @@ ROUNDS: dict[str, Part] = {
     "script": script_round,
     "next": next_round,
     "batches": batches_round,
+    "peers": peers_round,
 }
-ALONE = {"growth": growth, "reprice": reprice, "peers": peers}
+ALONE = {"growth": growth, "reprice": reprice}
 RESULTS = Path(__file__).parents[1] / "RESULTS.md"
 
 

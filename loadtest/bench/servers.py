@@ -29,9 +29,22 @@ class NotReady(RuntimeError):
 class Service:
     """A process that listens on this machine, and what it spends."""
 
-    def __init__(self, port: int, pid: int) -> None:
+    def __init__(self, port: int, process: subprocess.Popen[bytes], path: str) -> None:
         self.port = port
-        self.pid = pid
+        self._process = process
+        self._path = path
+
+    def wait(self) -> None:
+        """Until it answers."""
+        deadline = time.monotonic() + READY_S
+        while True:
+            try:
+                self.call("GET", self._path)
+                return
+            except (OSError, RuntimeError, http.client.HTTPException) as error:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise NotReady(f"a server did not become ready: {error}") from error
+                time.sleep(POLL_S)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """One request on a connection of its own; the decoded answer, None if it has no body."""
@@ -48,7 +61,7 @@ class Service:
 
     def cpu_s(self) -> float:
         """Processor time of the process and its children so far; 0 where the system does not tell."""
-        return _tree_cpu_s(self.pid)
+        return _tree_cpu_s(self._process.pid)
 
 
 def free_port() -> int:
@@ -80,18 +93,9 @@ def child(*command: str, **environment: str) -> Iterator[subprocess.Popen[bytes]
 
 @contextmanager
 def listening(*command: str, port: int, path: str, **environment: str) -> Iterator[Service]:
-    """A child that has begun to answer on its port."""
+    """A child that will answer at this path; wait for it, so that several may start side by side."""
     with child(*command, **environment) as process:
-        service, deadline = Service(port, process.pid), time.monotonic() + READY_S
-        while True:
-            try:
-                service.call("GET", path)
-                break
-            except (OSError, RuntimeError, http.client.HTTPException) as error:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise NotReady(f"`{' '.join(command)}` did not become ready: {error}") from error
-                time.sleep(POLL_S)
-        yield service
+        yield Service(port, process, path)
 
 
 class Stack:
@@ -135,6 +139,8 @@ def stack(settings: dict[str, str], processes: tuple[int, ...] = (1,)) -> Iterat
             }
             command = listening("service", "serve", port=port, path="/readyz", **environment)
             made.services[number] = started.enter_context(command)
+        for service in made.services.values():
+            service.wait()
         yield made
 
 

@@ -7,7 +7,7 @@ from loadtest.bench.client import Tally
 from loadtest.bench.plan import Bench
 from loadtest.bench.servers import Service, Stack
 from loadtest.bench.shared import Shared
-from loadtest.bench.web import PAGES_AT_ONCE, batches, get
+from loadtest.bench.web import PAGES_AT_ONCE, batches, get, leased
 
 PEAK_SHARE = 0.7  # of a server's own peak, at which its latency is measured
 USUAL = 32  # connections
@@ -31,10 +31,6 @@ def latency_name(share: int, what: str) -> str:
 
 def minimal_name(count: int) -> str:
     return f"minimal script, n={count}"
-
-
-def per_core_name(count: int) -> str:
-    return f"/next n={count}, {USUAL} connections: URLs per second and core"
 
 
 def noop_round(shared: Shared) -> None:
@@ -85,19 +81,30 @@ def next_round(shared: Shared) -> None:
 def _measure_next(
     shared: Shared, count: int, connections: int, processes: int, *, with_id: bool = False
 ) -> float:
-    bench, service = shared.bench, shared.stack.services[processes]
     name = next_name(count, connections, processes, with_id=with_id)
-    before = _spent(shared.stack, service)
-    tally = bench.press(service.port, get(f"/next?n={count}", with_id=with_id), connections)
-    after = _spent(shared.stack, service)
-    spent = {who: after[who] - before[who] for who in after}
-    bench.findings.add("next", name, tally.leases / tally.seconds, "URLs/s")
-    given_back = state.give_back(bench.load, service, tally.bodies)
+    tally, spent = _press_next(shared, get(f"/next?n={count}", with_id=with_id), connections, processes)
+    shared.bench.findings.add("next", name, tally.leases / tally.seconds, "URLs/s")
     if connections == USUAL and processes == 1 and not with_id:
-        _note_cpu(bench, name, tally, spent)
-        total_s = sum(spent.values()) + tally.cpu_s
-        bench.findings.add("next", per_core_name(count), given_back / total_s, "URLs/s/core")
+        _note_cpu(shared.bench, name, tally, spent)
     return tally.rate
+
+
+def urls_per_core(shared: Shared, count: int) -> float:
+    """URLs handed out per second of processor time: of client, service and store together."""
+    tally, spent = _press_next(shared, get(f"/next?n={count}"), USUAL, 1)
+    return sum(1 for _ in leased(tally.bodies)) / (tally.cpu_s + sum(spent.values()))
+
+
+def _press_next(
+    shared: Shared, request: bytes, connections: int, processes: int
+) -> tuple[Tally, dict[str, float]]:
+    """One window of load and what it cost; everything leased is given back."""
+    bench, service = shared.bench, shared.stack.services[processes]
+    before = _spent(shared.stack, service)
+    tally = bench.press(service.port, request, connections)
+    after = _spent(shared.stack, service)
+    state.give_back(bench.load, service, tally.bodies)
+    return tally, {who: after[who] - before[who] for who in after}
 
 
 def _spent(stack: Stack, service: Service) -> dict[str, float]:

@@ -35,6 +35,8 @@ def shared(bench: Bench) -> Iterator[Shared]:
         bench.step("starting the servers")
         noops = {kind: started.enter_context(noop(kind)) for kind in ("bare", "fastapi")}
         made = started.enter_context(stack(state.SETTINGS, plan.processes))
+        for service in noops.values():
+            service.wait()
         state.prepare(made, bench.load, web, bench.step)
         functions = Functions(made.store, read_settings(made.environment, {}))
         yield Shared(bench, web, noops, made, Minimal(made.store, plan.pages), functions)

@@ -26,7 +26,7 @@ CHUNK = 50_000  # pages whose requests are prepared at a time
 CONNECTIONS = 4
 SIGNALLED_SHARE = 10  # one page in so many has a signal waiting
 DUE_SHARE = 0.7  # of the pages have reached the price
-SAMPLE = 200
+SAMPLE = 50  # pages looked at to find a price
 REST_S = "0.1"
 SETTINGS = {
     "FRESHET_BANDWIDTH": "1000000",  # so that the pace never empties
@@ -120,12 +120,11 @@ def send_all(load: Load, service: Service, requests: Sequence[bytes]) -> Tally:
     return tally
 
 
-def give_back(load: Load, service: Service, bodies: Sequence[bytes]) -> int:
-    """Release every page leased in these answers; how many they were."""
+def give_back(load: Load, service: Service, bodies: Sequence[bytes]) -> None:
+    """Release every page leased in these answers."""
     tokens = [f'"{page["lease"]}"' for page in leased(bodies)]
     if tokens:
         send_all(load, service, batches("POST", "/leases/release", "leases", tokens, PAGES_AT_ONCE))
-    return len(tokens)
 
 
 def take(load: Load, service: Service, pages: int) -> list[bytes]:

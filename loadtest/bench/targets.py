@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from loadtest.bench import growth, intake, reprice, serving
 from loadtest.bench.figures import Findings
+from loadtest.bench.peers.race import PEERS, ours_name
 from loadtest.bench.plan import Plan
 
 MILLION = 1_000_000
@@ -46,7 +47,7 @@ class Verdict:
 def judge(findings: Findings, plan: Plan) -> list[Verdict]:
     """Every target against what was measured."""
     verdicts = []
-    for target in targets(findings, plan):
+    for target in targets(plan):
         if target.over:
             values = findings.ratio(target.name, target.over)
         else:
@@ -56,7 +57,7 @@ def judge(findings: Findings, plan: Plan) -> list[Verdict]:
     return verdicts
 
 
-def targets(findings: Findings, plan: Plan) -> Iterator[Target]:
+def targets(plan: Plan) -> Iterator[Target]:
     """In the order of the parts; sizes are the largest that were measured."""
     usual = serving.USUAL
     bare, fastapi = serving.noop_name("bare", usual), serving.noop_name("fastapi", usual)
@@ -72,16 +73,15 @@ def targets(findings: Findings, plan: Plan) -> Iterator[Target]:
     for what in ("outcomes", "signals"):
         name = intake.http_name(what, 1)
         yield Target(f"{name} ÷ the function alone", name, 0.5, intake.raw_name(what))
-    yield from _peers(findings)
+    yield from _peers()
     yield from _sizes(plan)
 
 
-def _peers(findings: Findings) -> Iterator[Target]:
-    for series in findings.series.values():
-        if series.part == "peers":
-            for count in (50, 1):
-                ours = serving.per_core_name(count)
-                yield Target(f"/next n={count} per core ÷ {series.name}", ours, 3, series.name)
+def _peers() -> Iterator[Target]:
+    for peer in PEERS:
+        for count in (50, 1):
+            ours = ours_name(count)
+            yield Target(f"/next n={count} per core ÷ {peer.name}'s", ours, 3, peer.figure)
 
 
 def _sizes(plan: Plan) -> Iterator[Target]:

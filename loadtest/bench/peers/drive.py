@@ -20,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-BATCH = 50
+BATCH, LEAST_HOSTS, MOST_PER_HOST = 64, 24, 128  # Frontera's defaults
 Spent = Callable[[], float]
 
 
@@ -39,17 +39,16 @@ def scrapy_redis(urls: list[str], socket: str, database: str) -> dict[str, float
     began = spent()
     pushed = sum(scheduler.enqueue_request(Request(url, priority=at % 100)) for at, url in enumerate(urls))
     middle = spent()
-    popped = 0
-    while scheduler.next_request() is not None:
-        popped += 1
-    return _tell(pushed, middle - began, popped, spent() - middle)
+    popped: set[str] = set()
+    while (request := scheduler.next_request()) is not None:
+        popped.add(request.url)
+    return _tell(pushed, middle - began, len(popped), spent() - middle)
 
 
 def frontera(urls: list[str], socket: str, database: str) -> dict[str, float]:
     """Its Redis queue, in batches, with its own encoding."""
     del database
-    for name in ("Iterable", "Mapping", "MutableMapping", "Sequence", "Callable"):
-        setattr(collections, name, getattr(collections.abc, name))  # as old releases of Python had them
+    _restore_old_names()
     import redis
     from frontera.contrib.backends.redis_backend import RedisQueue
     from frontera.core.models import Request, Response
@@ -65,10 +64,27 @@ def frontera(urls: list[str], socket: str, database: str) -> dict[str, float]:
     for at in range(0, len(urls), BATCH):
         queue.schedule([_frontera_item(Request, url) for url in urls[at : at + BATCH]])
         pushed += len(urls[at : at + BATCH])
-    middle, popped = spent(), 0
-    while found := queue.get_next_requests(BATCH, 0, min_hosts=0, max_requests_per_host=128):
-        popped += len(found)
-    return _tell(pushed, middle - began, popped, spent() - middle)
+    middle = spent()
+    popped: set[str] = set()
+    limits = {"min_hosts": LEAST_HOSTS, "max_requests_per_host": MOST_PER_HOST}
+    while found := queue.get_next_requests(BATCH, 0, **limits):
+        popped.update(request.url for request in found)
+    return _tell(pushed, middle - began, len(popped), spent() - middle)
+
+
+def _restore_old_names() -> None:
+    """What Frontera was written for: an older Python, and an older msgpack."""
+    import msgpack
+
+    for name in ("Iterable", "Mapping", "MutableMapping", "Sequence", "Callable"):
+        setattr(collections, name, getattr(collections.abc, name))
+    unpack = msgpack.unpackb
+
+    def unpackb(raw: bytes, encoding: str = "", **options: Any) -> Any:
+        del encoding
+        return unpack(raw, strict_map_key=False, **options)
+
+    msgpack.unpackb = unpackb
 
 
 def _frontera_item(request_class: Any, url: str) -> tuple[str, float, Any, bool]:
@@ -93,11 +109,12 @@ async def _crawlee(urls: list[str], database: str) -> dict[str, float]:
         began = _own_cpu_s()
         for at in range(0, len(urls), 1000):
             await queue.add_requests(urls[at : at + 1000])
-        middle, popped = _own_cpu_s(), 0
+        middle = _own_cpu_s()
+        popped: set[str] = set()
         while (request := await queue.fetch_next_request()) is not None:
             await queue.mark_request_as_handled(request)
-            popped += 1
-        return _tell(len(urls), middle - began, popped, _own_cpu_s() - middle)
+            popped.add(request.url)
+        return _tell(len(urls), middle - began, len(popped), _own_cpu_s() - middle)
 
 
 def _own_cpu_s() -> float:
@@ -114,6 +131,9 @@ def _with_store(server: Any) -> Spent:
 
 
 def _tell(pushed: int, push_cpu_s: float, popped: int, pop_cpu_s: float) -> dict[str, float]:
+    """Popped counts different URLs: all that were pushed, or the figure would mean nothing."""
+    if popped != pushed:
+        raise SystemExit(f"{pushed} URLs were pushed but {popped} came out")
     return {"pushed": pushed, "push_cpu_s": push_cpu_s, "popped": popped, "pop_cpu_s": pop_cpu_s}
 
 
