@@ -13,7 +13,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --custom-compile-command 'make lock' --extra build
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint format types lab lock clean
+.PHONY: help up test lint format types lab bench lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ types: $(DEV) ## Check types
 lab: $(RUNTIME) ## Run every experiment of the papers in full and write loadtest/lab/RESULTS.md
 	OMP_NUM_THREADS=1 $(BIN)/freshet simulate --experiment all --jobs 2 --out loadtest/lab/results \
 	  --results loadtest/lab/RESULTS.md
+
+bench: $(RUNTIME) ## Measure speed, memory and scale and write loadtest/RESULTS.md; options in ARGS="--only next"
+	OMP_NUM_THREADS=1 $(BIN)/freshet bench $(ARGS)
 
 lock: $(DEV) ## Renew the lock files from pyproject.toml
 	$(INSTALL) uv==$(UV_VERSION)

@@ -8,22 +8,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import socket
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from service.embedded import EmbeddedServer
+from loadtest.bench.servers import child, stack
 
 CONNECTIONS = 16
-READY_S = 30.0
 
 
 class Connection:
@@ -52,31 +43,9 @@ class Connection:
             self._streams[1].close()
 
 
-@contextmanager
-def process(command: str, environment: dict[str, str]) -> Iterator[None]:
-    child = subprocess.Popen(
-        [sys.executable, "-m", "service", command],
-        env={**os.environ, **environment},
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield
-    finally:
-        child.terminate()
-        child.wait()
-
-
 async def fill(port: int, pages: int) -> None:
-    """Register pages, as soon as the service answers."""
-    connection, deadline = Connection(port), time.monotonic() + READY_S
-    while True:
-        try:
-            await connection.call("GET", "/healthz")
-            break
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(0.1)
+    """Register pages."""
+    connection = Connection(port)
     for begin in range(0, pages, 5000):
         urls = [f"https://h{i % 500}.example/{i}" for i in range(begin, min(begin + 5000, pages))]
         await connection.call("PUT", "/pages", {"pages": [{"url": url} for url in urls]})
@@ -109,7 +78,7 @@ async def rounds(environment: dict[str, str], port: int, count: int, seconds: fl
         rates = {}
         for with_worker in (False, True) if number % 2 else (True, False):
             if with_worker:
-                with process("work", environment):
+                with child("service", "work", **environment):
                     await asyncio.sleep(2.0)  # its start is not what is measured
                     rates[True] = await crawl(port, seconds)
             else:
@@ -120,19 +89,9 @@ async def rounds(environment: dict[str, str], port: int, count: int, seconds: fl
 
 
 async def measure(pages: int, count: int, seconds: float) -> None:
-    with tempfile.TemporaryDirectory() as folder, EmbeddedServer(Path(folder)) as server:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        environment = {
-            "FRESHET_REDIS_URL": server.url,
-            "FRESHET_PORT": str(port),
-            "FRESHET_BANDWIDTH": "1000000",
-            "FRESHET_MIN_DELAY_S": "0",
-        }
-        with process("serve", environment):
-            await fill(port, pages)
-            ratios = await rounds(environment, port, count, seconds)
+    with stack({"FRESHET_BANDWIDTH": "1000000", "FRESHET_MIN_DELAY_S": "0"}) as made:
+        await fill(made.service.port, pages)
+        ratios = await rounds(made.environment, made.service.port, count, seconds)
     print(f"with ÷ without: median {statistics.median(ratios):.3f}, {min(ratios):.3f}–{max(ratios):.3f}")
 
 

@@ -18,6 +18,7 @@ from service.errors import SchedulerError
 from service.settings import Settings, read_settings
 from service.store.connection import Server
 from service.store.keyring import ROLES, Keyring
+from service.transport import UVICORN
 
 COMMANDS = {
     "up": "everything in one: embedded store, API and workers",
@@ -25,6 +26,7 @@ COMMANDS = {
     "work": "the workers only, on an existing store (FRESHET_REDIS_URL)",
     "keys": "create, list and revoke API keys",
     "simulate": "freshness on a synthetic web, with a table and a plot (see `freshet simulate --help`)",
+    "bench": "speed, memory and scale beside what the machine can do (see `freshet bench --help`)",
 }
 
 
@@ -35,6 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from loadtest.simulate import main as simulate
 
         return simulate(arguments[1:])
+    if arguments[:1] == ["bench"]:
+        from loadtest.bench.run import main as bench
+
+        return bench(arguments[1:])
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
@@ -77,13 +83,7 @@ def serve(settings: Settings) -> int:
         host=settings.host,
         port=settings.port,
         workers=settings.api_processes,
-        loop="uvloop",
-        http="httptools",
-        access_log=False,
-        proxy_headers=False,  # nothing here asks who the client is
-        log_config=None,
-        server_header=False,
-        timeout_graceful_shutdown=10,
+        **UVICORN,
     )
     return 0
 

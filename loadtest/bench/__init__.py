@@ -1,0 +1,1 @@
+"""`freshet bench`: how near serving, memory and scale come to what the machine can do."""

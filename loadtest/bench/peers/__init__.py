@@ -1,0 +1,1 @@
+"""Other frontiers, measured beside ours, each in an environment of its own."""
