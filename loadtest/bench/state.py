@@ -38,8 +38,8 @@ DESCRIPTION = (
     "all), every page with a model of its own, crawled once between an hour and 20 days ago, one in eleven "
     f"with a signal waiting, about {DUE_SHARE:.0%} due. Politeness on: a host rests {REST_S} s after a "
     "lease. Bandwidth 1,000,000 crawls/s, so that the pace never empties. What is leased in a measurement is "
-    "given back after it (outcomes: with a fetch time just after the page's last one), so that every round finds "
-    "the same state."
+    "given back after it (outcomes: with a fetch time just after the page's last one), so that every round "
+    "finds the same state."
 )
 Step = Callable[[str], None]
 

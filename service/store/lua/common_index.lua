@@ -1,6 +1,15 @@
 -- Shared by every function of the library, after common.lua: the indexes that lead from a shard to its best
 -- host and from a host to its best page, and what moves pages and hosts between them. Defines only locals.
 
+-- By the first shard of a call: what its last look at the shards left over, for the next call to choose from,
+-- and when. It lives in this server's memory only, so whoever chooses from it checks each page in the store;
+-- it is forgotten where a page comes to stand ready.
+local shortlists = {}
+
+local function stands_ready(due, now)
+  if not now or due <= now then shortlists = {} end
+end
+
 -- The earliest due time of a host, exact; nil when none of its pages waits.
 local function host_due(shard, host)
   local key = host.bins > 1 and (shard .. ':b:' .. host.hid) or due_key(shard, host.hid, 0)
@@ -24,6 +33,7 @@ end
 local function place_host(shard, host, due, now)
   local awake, resting = shard .. ':awake', shard .. ':resting'
   if due and (due >= host.rest_until or host.rest_until <= (now or 0)) then
+    stands_ready(due, now)
     redis.call('ZADD', awake, due, host.hid)
     if host.rest_until > 0 then redis.call('ZREM', resting, host.hid) end
     return
@@ -49,6 +59,7 @@ local function wait_page(shard, host, bin, id, due, now)
   redis.call('ZADD', due_key(shard, host.hid, bin), due, id)
   if host.bins > 1 then redis.call('ZADD', shard .. ':b:' .. host.hid, 'LT', due, bin) end
   if host.rest_until == 0 then
+    stands_ready(due, now)
     redis.call('ZADD', shard .. ':awake', 'LT', due, host.hid)
   else
     index_host(shard, host, now)

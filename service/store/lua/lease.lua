@@ -13,10 +13,8 @@ register('lease', function(keys, args)
   local meta = keys[1] .. ':meta'
   local now, raw, offset, stale = clock(meta, args[1])
   local options, slots = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3])
-  local least = tonumber(args[4])
-  local shards = open_shards(keys, now)
-  local pages, rested_at, left = fill(shards, now, slots, options, least, function() end)
-  close_shard(shards[1], raw, offset)
+  local order = {slots = slots, options = options, least = tonumber(args[4]), served = function() end}
+  local pages, shards, rested_at, left = fill(keys, now, raw, offset, order)
   keep_clock(meta, raw, offset, stale)
   local reason, retry_ms = 'leased', 0
   if #left == 0 then reason, retry_ms = why_nothing(shards, now, rested_at) end

@@ -44,13 +44,12 @@ register('next', function(keys, args)
   local answers, wanted = open_requests(control, requests)
   local pace = read_pace(control, now)
   local reason, retry_ms = pace.reason, pace.retry_ms
-  local pages, rested_at = {}, nil
+  local pages, shards, rested_at = {}, nil, nil
   if wanted > 0 and pace.is_open then
     local count = share_slots(requests, pace, now, options.lookahead_ms)
-    local shards = open_shards({unpack(keys, 2)}, now)
-    pages, rested_at = fill(shards, now, slots_of(pace, count), options, 0,
-      function(c) if c.due > NEW_PAGES then follow_price(pace, c.value, c.shard.ranked_by) end end)
-    for _, shard in ipairs(shards) do close_shard(shard, raw, offset) end
+    local order = {slots = slots_of(pace, count), options = options, least = 0,
+      served = function(c) if c.due > NEW_PAGES then follow_price(pace, c.value, c.shard.ranked_by) end end}
+    pages, shards, rested_at = fill({unpack(keys, 2)}, now, raw, offset, order)
     pace.slot, pace.granted = pace.slot + #pages * pace.gap_ms, pace.granted + #pages
     retry_ms = pace.slot - GRACE_MS - now
     if #pages < count then reason, retry_ms = why_nothing(shards, now, rested_at) end
