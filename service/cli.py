@@ -24,6 +24,8 @@ COMMANDS = {
     "up": "everything in one: embedded store, API and workers",
     "serve": "the API only, on an existing store (FRESHET_REDIS_URL)",
     "work": "the workers only, on an existing store (FRESHET_REDIS_URL)",
+    "import": "add or update pages from a file of URLs or NDJSON, one per line",
+    "export": "write every page with its state as NDJSON",
     "keys": "create, list and revoke API keys",
     "simulate": "freshness on a synthetic web, with a table and a plot (see `freshet simulate --help`)",
     "bench": "speed, memory and scale beside what the machine can do (see `freshet bench --help`)",
@@ -61,6 +63,14 @@ def _run(options: argparse.Namespace) -> int:
         from service.keychain import manage_keys
 
         return manage_keys(settings, options.action, options.name, options.role, options.id)
+    if options.command == "import":
+        from service.transfer import import_pages
+
+        return import_pages(settings, options.file, options.processes)
+    if options.command == "export":
+        from service.transfer import export_pages
+
+        return export_pages(settings, options.file)
     if not settings.redis_url:
         raise SchedulerError(
             f"`freshet {options.command}` needs FRESHET_REDIS_URL; `freshet up` brings its own"
@@ -129,11 +139,25 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text)
         if name == "keys":
             _add_key_arguments(command)
+        if name in ("import", "export"):
+            command.add_argument("file", nargs="?", default="-", help="a file, or - for the standard stream")
+        if name == "import":
+            cores = os.cpu_count() or 1
+            command.add_argument(
+                "--processes", type=_processes, default=cores, help="at work (default: cores)"
+            )
         for setting in fields(Settings):
             flag = f"--{setting.name.replace('_', '-')}"
             help_text = f"{setting.metadata['help']} (default {setting.default})"
             command.add_argument(flag, metavar="VALUE", help=help_text, default=None)
     return parser
+
+
+def _processes(text: str) -> int:
+    count = int(text)
+    if not 1 <= count <= 64:
+        raise argparse.ArgumentTypeError("between 1 and 64")
+    return count
 
 
 def _add_key_arguments(command: argparse.ArgumentParser) -> None:

@@ -23,6 +23,7 @@ from urllib.parse import quote
 
 from service.child import tied
 from service.errors import SchedulerError
+from service.settings import Settings
 
 SOCKET_PATH_BYTES = 100  # the kernel's limit is 104 on macOS and 108 on Linux
 START_TIMEOUT_S = 300.0  # a large append-only file loads for minutes
@@ -134,6 +135,16 @@ class EmbeddedServer:
                 message = f"the embedded server {state} at start; its log ends:"
                 raise EmbeddedServerError("\n".join([message, *tail]))
             time.sleep(POLL_S)
+
+
+def store_url(settings: Settings, stack: contextlib.ExitStack) -> str:
+    """The store a command works on: the one named, the embedded one that runs, or one started for it."""
+    if settings.redis_url:
+        return settings.redis_url
+    server = EmbeddedServer(settings.data_dir)
+    with contextlib.suppress(DataDirInUse):
+        stack.enter_context(server)
+    return server.url
 
 
 def bundled_binary() -> Path:

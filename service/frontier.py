@@ -52,7 +52,7 @@ class Frontier:
         self._learned = Learned(server, settings.shards)
         self._pages = Pages(server, clock, settings.shards)
         self._dispatcher = Dispatcher(self._serve)
-        self._register = Register(self._pages, self.control, self._by_shard, settings.shards)
+        self._register = Register(self._pages, self.control, settings.shards)
         self.prepared = False
 
     async def prepare(self) -> None:

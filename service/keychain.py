@@ -6,7 +6,7 @@ import asyncio
 from contextlib import ExitStack
 
 from service.api.instants import render_instant
-from service.embedded import DataDirInUse, EmbeddedServer
+from service.embedded import store_url
 from service.settings import Settings
 from service.store.connection import Server
 from service.store.keyring import Keyring
@@ -15,18 +15,7 @@ from service.store.keyring import Keyring
 def manage_keys(settings: Settings, action: str, name: str, role: str, key_id: str) -> int:
     """The exit code; prints what was asked for."""
     with ExitStack() as stack:
-        url = settings.redis_url or _embedded_url(settings, stack)
-        return asyncio.run(_manage(url, action, name, role, key_id))
-
-
-def _embedded_url(settings: Settings, stack: ExitStack) -> str:
-    """The embedded store: the one that runs already, or one started for this command."""
-    server = EmbeddedServer(settings.data_dir)
-    try:
-        stack.enter_context(server)
-    except DataDirInUse:
-        return server.url
-    return server.url
+        return asyncio.run(_manage(store_url(settings, stack), action, name, role, key_id))
 
 
 async def _manage(url: str, action: str, name: str, role: str, key_id: str) -> int:

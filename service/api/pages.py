@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import lru_cache
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -9,7 +11,7 @@ from fastapi.responses import Response
 
 from service.address import Address, parse_host, parse_url
 from service.api.auth import allow
-from service.api.body import MAX_PAGES, BatchForm, is_number, json_answer, read_body
+from service.api.body import MAX_PAGES, Batch, BatchForm, is_number, json_answer, read_body
 from service.api.deps import frontier_of
 from service.api.explain import Learnt, explain, list_row
 from service.api.openapi import documented
@@ -25,11 +27,12 @@ from service.api.schemas import (
 )
 from service.beliefs import model_from
 from service.domain import Belief, NewPage
-from service.errors import InvalidUrl
+from service.errors import InvalidUrl, SchedulerError
 
 router = APIRouter(tags=["pages"])
 PUT_FORM = BatchForm("pages", PageInput, most=MAX_PAGES)
 DELETE_FORM = BatchForm("urls", str, most=MAX_PAGES)
+READ_AT_ONCE = 1000
 REASONS = {
     "crowded": "too many pages share this page's hash",
     "moved": "changed by others again and again",
@@ -41,17 +44,30 @@ REASONS = {
 )
 async def put_pages(request: Request) -> Response:
     """Only `url` is required. The model fields are starting beliefs, or the truth with `fixed`."""
-    batch = PUT_FORM.read(await read_body(request), read_page)
-    words = await frontier_of(request).put_pages(batch.items)
-    added = updated = 0
-    for place, word in zip(batch.places, words, strict=True):
-        if word == "added":
-            added += 1
-        elif word == "updated":
-            updated += 1
-        else:
-            batch.reject(place, REASONS.get(word, word))
+    batch = PUT_FORM.read(await read_body(request), _as_it_is)
+    places, pages = await _read_pages(batch)
+    words = await frontier_of(request).put_pages(pages)
+    added, updated = words.count("added"), words.count("updated")
+    if added + updated < len(words):
+        for place, word in zip(places, words, strict=True):
+            if word not in ("added", "updated"):
+                batch.reject(place, REASONS.get(word, word))
     return json_answer(PutAnswer(added, updated, batch.in_order()))
+
+
+async def _read_pages(batch: Batch[PageInput]) -> tuple[list[int], list[NewPage]]:
+    """Places and pages of a batch, some at a time: a large one must not keep others waiting."""
+    places: list[int] = []
+    pages: list[NewPage] = []
+    for start in range(0, len(batch.items), READ_AT_ONCE):
+        await asyncio.sleep(0)
+        for at in range(start, min(start + READ_AT_ONCE, len(batch.items))):
+            try:
+                pages.append(read_page(batch.items[at]))
+                places.append(batch.places[at])
+            except SchedulerError as error:
+                batch.reject(batch.places[at], str(error))
+    return places, pages
 
 
 @router.delete(
@@ -122,12 +138,19 @@ def _address(url: str) -> Address:
 
 def read_page(item: PageInput) -> NewPage:
     """A page the frontier understands; contradictory beliefs are refused here already."""
-    belief = Belief(
-        importance=item.importance,
-        change_rate_per_day=item.change_rate_per_day,
-        precision=item.precision,
-        recall=item.recall,
-        signal_rate_per_day=item.signal_rate_per_day,
+    belief = _belief(
+        item.importance, item.change_rate_per_day, item.precision, item.recall, item.signal_rate_per_day
     )
-    model_from(belief)
     return NewPage(parse_url(item.url), belief, item.fixed, item.min_crawls_per_day)
+
+
+@lru_cache(maxsize=4096)
+def _belief(*said: float | None) -> Belief:
+    """Checked once: most pages of a batch are said the same of, or nothing."""
+    belief = Belief(*said)
+    model_from(belief)
+    return belief
+
+
+def _as_it_is(item: PageInput) -> PageInput:
+    return item

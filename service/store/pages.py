@@ -19,6 +19,8 @@ from service.store.spread import Spread
 from service.store.wire import pack, unpack
 
 Groups = Sequence[tuple[int, Sequence[Row]]]  # items by shard
+HostPages = tuple[str, str, list[str | int]]  # host id, host, then page id, which saying and path of each
+PUT_WORDS = {ord("a"): "added", ord("u"): "updated", ord("c"): "crowded", ord("g"): "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,14 @@ class Pages:
         self._prefixes = shard_prefixes(shards)
         self._spread = Spread(server, clock, shards)
 
-    async def put(self, groups: Groups) -> list[list[Any]]:
-        return await self._batch("put_pages", groups)
+    async def put(
+        self, shard: int, sayings: Sequence[tuple[Any, ...]], hosts: Sequence[HostPages]
+    ) -> list[str | bytes]:
+        """A word per page in their order, or its record where that has to be read first."""
+        args = (await self._clock.argument(), pack(sayings), pack(hosts))
+        _, letters, *records = await self._server.call("put_pages", [self._prefixes[shard]], args)
+        known = iter(records)
+        return [PUT_WORDS.get(letter) or next(known) for letter in letters]
 
     async def delete(self, groups: Groups) -> list[list[Any]]:
         return await self._batch("delete_pages", groups)

@@ -56,7 +56,6 @@ HEAD = np.dtype(
         ("floor", "<f4"),
     ]
 )
-RANKING_AT = 4  # where the ranking starts in a record
 LEASED, PARKED, HELD, FIXED, CRAWLED, STARTED = 1, 2, 4, 8, 16, 32
 RESULTS = {
     0: None,
@@ -141,6 +140,16 @@ def pack_rows(rows: NDArray[Any]) -> list[bytes]:
     """Each row of a packed structured array as bytes."""
     raw, size = rows.tobytes(), rows.dtype.itemsize
     return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+
+def new_heads(
+    ranking: NDArray[Any], model: NDArray[Any], flags: Sequence[int], floors: Sequence[float]
+) -> list[bytes]:
+    """Records of pages never crawled, up to their paths: no signals counted, no etag."""
+    heads = np.zeros(len(flags), dtype=HEAD)
+    heads["flags"], heads["ranking"], heads["model"] = flags, ranking, model
+    heads["floor"] = np.maximum(floors, 0.0)
+    return [head + b"\0\0" for head in pack_rows(heads)]
 
 
 def request_rate_per_day(raw: bytes, now_ms: float, half_life_s: float) -> float:

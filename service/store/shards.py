@@ -94,6 +94,13 @@ class Shards:
         answers = await self._server.run(pipeline)
         return [_bin(name, answers[2 * at], answers[2 * at + 1]) for at, name in enumerate(names)]
 
+    async def host_names(self, shard: int, host_ids: Sequence[str]) -> list[str]:
+        """What the hosts are called; one round trip."""
+        pipeline = self._server.pipeline()
+        for host_id in host_ids:
+            pipeline.execute_command("HGET", keys.host(self.prefixes[shard], host_id), "name")
+        return [name.decode() if name else "" for name in await self._server.run(pipeline)]
+
     async def reprice(self, shard: int, items: Sequence[tuple[Bin, list[tuple[int, int, bytes]]]]) -> int:
         """Write rankings back, bin by bin; one call each, so that no call is long. Returns how many."""
         calls = [(page_bin.host_id, page_bin.number, pack(pages)) for page_bin, pages in items]

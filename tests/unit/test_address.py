@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from service.address import (
     MAX_URL_BYTES,
+    Address,
+    _parse,
     host_id_of,
     parse_host,
     parse_url,
@@ -98,6 +102,26 @@ def test_any_text_is_an_address_or_refused(text: str) -> None:
     except InvalidUrl:
         return
     assert parse_url(address.url) == address
+
+
+def said_by(parse: Callable[[str], Address], url: str) -> Address | str:
+    try:
+        return parse(url)
+    except InvalidUrl as refusal:
+        return str(refusal)
+
+
+@given(
+    st.sampled_from(["http://", "https://"]),
+    st.sampled_from(
+        ["a.example", "A.b.", "1.2", "0x7f.1", "xn--a", "a:80", "a:443", "a:", "a..", ".", "a:99999"]
+    )
+    | st.text("aZ09.-:", min_size=1, max_size=12),
+    st.text("aZ09-._~!$&'()*+,;=:@/?%#\\", max_size=20),
+)
+def test_the_short_way_leads_to_the_same_address(scheme: str, host: str, rest: str) -> None:
+    for url in (scheme + host + "/" + rest, scheme + host + rest):
+        assert said_by(parse_url, url) == said_by(_parse, url)
 
 
 def test_the_scheme_is_part_of_the_page_but_not_of_the_host() -> None:

@@ -50,11 +50,15 @@ end
 local function has(flags, flag) return bit.band(flags, flag) ~= 0 end
 
 local function unpack_head(record)
-  local r = {}
-  r.flags, r.version, r.failures, r.gone, r.interval_s, r.lead, r.ceiling, r.base, r.slope,
-    r.near, r.far, r.tempo, r.credit_s, r.importance, r.silent_rate, r.signal_weight, r.signal_rate, r.crawled_at, r.token, r.accepted,
-    r.result, r.signals, r.expiries, r.digest, r.modified, r.floor = struct.unpack(HEAD, record)
-  return r
+  local flags, version, failures, gone, interval_s, lead, ceiling, base, slope, near, far, tempo, credit_s, importance,
+    silent_rate, signal_weight, signal_rate, crawled_at, token, accepted, result, signals, expiries, digest, modified,
+    floor = struct.unpack(HEAD, record)
+  -- Named at once, so that the table is made in its full size.
+  return {flags = flags, version = version, failures = failures, gone = gone, interval_s = interval_s, lead = lead,
+    ceiling = ceiling, base = base, slope = slope, near = near, far = far, tempo = tempo, credit_s = credit_s,
+    importance = importance, silent_rate = silent_rate, signal_weight = signal_weight, signal_rate = signal_rate,
+    crawled_at = crawled_at, token = token, accepted = accepted, result = result, signals = signals,
+    expiries = expiries, digest = digest, modified = modified, floor = floor}
 end
 
 local function pack_head(r)
@@ -140,6 +144,13 @@ local function load_host(shard, hid)
     paused_until = tonumber(f[5]) or 0, price = tonumber(f[6]) or 0, strikes = tonumber(f[7]) or 0,
     gap_ms = tonumber(f[8]) or 0, busy_until = tonumber(f[9]) or 0,
     weights = f[10] or '', rest_until = tonumber(f[11]) or 0}
+end
+
+-- As much of a host as it takes to hear of its pages: where they are, when it rests and how it is doing.
+local function peek_host(shard, hid)
+  local f = redis.call('HMGET', shard .. ':h:' .. hid, 'bins', 'rest_until', 'weights', 'strikes')
+  return f[1] and {hid = hid, bins = tonumber(f[1]), rest_until = tonumber(f[2]) or 0, weights = f[3] or '',
+    strikes = tonumber(f[4]) or 0}
 end
 
 -- The least time between two leases of the host; `default_ms` where the operator has set none.

@@ -54,6 +54,37 @@ local function rest_host(shard, host, until_ms)
   redis.call('HSET', shard .. ':h:' .. host.hid, 'rest_until', string.format('%.0f', host.rest_until))
 end
 
+local function append(list, first, second)
+  local size = #list
+  list[size + 1] = first
+  list[size + 2] = second
+end
+
+-- index_host for many hosts of a call at once. Of one that never rested and from which no waiting page was
+-- taken (`moved`) the earliest of the pages that came (`due`) tells enough.
+local function place_hosts(shard, hosts, now)
+  local sooner, awake, resting, not_awake, not_resting = {}, {}, {}, {}, {}
+  for _, host in ipairs(hosts) do
+    if host.rest_until == 0 and not host.moved then
+      append(sooner, host.due, host.hid)
+    else
+      local due = host_due(shard, host)
+      local may_be_asked = due and (due >= host.rest_until or host.rest_until <= now)
+      if may_be_asked then append(awake, due, host.hid) else not_awake[#not_awake + 1] = host.hid end
+      if due and not may_be_asked then
+        append(resting, host.rest_until, host.hid)
+      elseif host.rest_until > 0 then
+        not_resting[#not_resting + 1] = host.hid
+      end
+    end
+  end
+  if #sooner > 0 then redis.call('ZADD', shard .. ':awake', 'LT', unpack(sooner)) end
+  if #awake > 0 then redis.call('ZADD', shard .. ':awake', unpack(awake)) end
+  if #not_awake > 0 then redis.call('ZREM', shard .. ':awake', unpack(not_awake)) end
+  if #resting > 0 then redis.call('ZADD', shard .. ':resting', unpack(resting)) end
+  if #not_resting > 0 then redis.call('ZREM', shard .. ':resting', unpack(not_resting)) end
+end
+
 -- A page starts or goes on waiting: its due time enters the host's sorted set and the indexes above it.
 local function wait_page(shard, host, bin, id, due, now)
   redis.call('ZADD', due_key(shard, host.hid, bin), due, id)

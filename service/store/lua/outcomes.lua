@@ -25,9 +25,8 @@ local function found(r, item)
 end
 
 -- Signals that arrived during the lease and speak of a time after the fetch stay counted.
-local function later_signals(shard, member, fetched_at)
-  local kept = redis.call('HGET', shard .. ':late', member)
-  local sources, count = '', 0
+local function later_signals(page, fetched_at)
+  local kept, sources, count = page.late, '', 0
   if kept then
     for at = 1, #kept, 7 do
       local index, instant = struct.unpack('<BI6', kept, at)
@@ -53,7 +52,7 @@ local function earlier(all, later)
 end
 
 -- Hands (τ, n per source, changed) to the workers; what was predicted goes along to be checked.
-local function observe(shard, host, page, item, fetched_at, later)
+local function observe(call, host, page, item, fetched_at, later)
   local r = page.head
   local sources = earlier(page.sources, later)
   local depth = r.silent_rate * (fetched_at - r.crawled_at) / 1000
@@ -64,8 +63,8 @@ local function observe(shard, host, page, item, fetched_at, later)
   local since_ms = 0  -- unknown; a date after the fetch counts as one at the fetch
   if item[10] > 0 then since_ms = math.max(1, math.floor(fetched_at - item[10] * 1000)) end
   local observation = struct.pack('<I4I6I6Bf', page.id, math.floor(fetched_at - r.crawled_at), since_ms, changed, depth)
-  redis.call('XADD', shard .. ':observed', 'MAXLEN', '~', MOST_OBSERVATIONS, '*', 'o',
-    observation .. host.hid .. sources)
+  redis.call('XADD', call.shard .. ':observed', '*', 'o', observation .. host.hid .. sources)
+  call.observed = true
 end
 
 local function rest_after_busy(shard, host, item, now)
@@ -77,17 +76,25 @@ local function rest_after_busy(shard, host, item, now)
   end
   redis.call('HSET', shard .. ':h:' .. host.hid, 'busy_until', string.format('%.0f', now + wait_ms))
   rest_host(shard, host, now + wait_ms)
+  host.moved = true
+end
+
+-- The page waits from now on; its host is woken with the others at the end.
+local function await_crawl(call, host, page, due)
+  redis.call('ZADD', due_key(call.shard, host.hid, page.bin), due, page.name)
+  if host.bins > 1 then redis.call('ZADD', call.shard .. ':b:' .. host.hid, 'LT', due, page.bin) end
+  host.due = math.min(host.due or math.huge, due)
 end
 
 -- Writes a successful crawl: history, anchor, and the page waits for its next due time.
-local function take_success(shard, host, page, item, now)
-  local r, id, bin = page.head, page.id, page.bin
-  local fetched_at = item[5] >= 0 and math.min(item[5], now) or now
+local function take_success(call, host, page, item)
+  local shard, r, bin = call.shard, page.head, page.bin
+  local fetched_at = item[5] >= 0 and math.min(item[5], call.now) or call.now
   fetched_at = math.max(fetched_at, r.crawled_at)
-  local sources, signals = later_signals(shard, page.member, fetched_at)
+  local sources, signals = later_signals(page, fetched_at)
   local result = found(r, item)
   if has(r.flags, CRAWLED) and result ~= RESULTS.crawled and fetched_at > r.crawled_at then
-    observe(shard, host, page, item, fetched_at, sources)
+    observe(call, host, page, item, fetched_at, sources)
   end
   r.result = result
   r.failures, r.gone, r.expiries = 0, 0, 0
@@ -98,13 +105,13 @@ local function take_success(shard, host, page, item, now)
   local etag = item[9] ~= '' and item[9] or page.etag
   local record = pack_head(r) .. pack_tail(sources, etag, page.path)
   local anchor = anchor_after(host, r, record)
-  redis.call('HSET', record_key(shard, host.hid, bin), id, record)
-  redis.call('ZADD', anchor_key(shard, host.hid, bin), anchor, id)
+  redis.call('HSET', record_key(shard, host.hid, bin), page.name, record)
+  redis.call('ZADD', anchor_key(shard, host.hid, bin), anchor, page.name)
   if host.strikes > 0 then
     host.strikes = 0
     redis.call('HDEL', shard .. ':h:' .. host.hid, 'strikes')
   end
-  if not has(r.flags, PARKED) then wait_page(shard, host, bin, id, due_score(r, anchor), now) end
+  await_crawl(call, host, page, due_score(r, anchor))
 end
 
 local function park_page(shard, host, page, now)
@@ -122,15 +129,15 @@ local function hold_page(shard, host, page, now, wait_ms)
   redis.call('ZADD', shard .. ':timers', math.floor(now + wait_ms), 'p:' .. page.member)
 end
 
-local function take_failure(shard, host, page, item, now)
-  local r = page.head
+local function take_failure(call, host, page, item)
+  local shard, r, now = call.shard, page.head, call.now
   r.result = RESULTS[item[6]]
   r.gone = item[6] == 'gone' and math.min(255, r.gone + 1) or 0
   if r.gone >= 2 then return park_page(shard, host, page, now) end
   if item[6] == 'busy' then
     redis.call('HSET', record_key(shard, host.hid, page.bin), page.id, pack_head(r) .. page.tail)
     local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, host.hid, page.bin), page.id))
-    return wait_page(shard, host, page.bin, page.id, due_score(r, anchor), now)
+    return await_crawl(call, host, page, due_score(r, anchor))
   end
   r.failures = math.min(255, r.failures + 1)
   hold_page(shard, host, page, now, backoff_ms(r.failures - 1))
@@ -159,51 +166,74 @@ local function judge(shard, page, item, now)
   return token == r.token and 'accepted' or 'stale'
 end
 
-local function release_page(shard, host, page)
-  local r = page.head
-  redis.call('ZREM', shard .. ':timers', 'l:' .. page.member, 'p:' .. page.member)
-  unwait_page(shard, host, page.bin, page.id)
+-- Takes the page out of where it is. That a lease ended is written for all of a call at once.
+local function release_page(call, host, page)
+  local shard, r = call.shard, page.head
+  if r.flags % 8 == 0 then
+    unwait_page(shard, host, page.bin, page.id)
+    host.moved = true
+  end
   if has(r.flags, LEASED) then
     r.flags = r.flags - LEASED
-    redis.call('HINCRBY', shard .. ':meta', 'leases', -1)
+    call.ended[#call.ended + 1] = 'l:' .. page.member
   end
-  if has(r.flags, HELD) then r.flags = r.flags - HELD end
+  if has(r.flags, HELD) then
+    r.flags = r.flags - HELD
+    redis.call('ZREM', shard .. ':timers', 'p:' .. page.member)
+  end
   if has(r.flags, PARKED) then
     r.flags = r.flags - PARKED
     redis.call('ZREM', shard .. ':parked', page.member)
   end
+  -- Signals are kept apart only while a page is leased, and all of them are counted in its record.
+  page.late = r.signals > 0 and redis.call('HGET', shard .. ':late', page.member)
+  if page.late then redis.call('HDEL', shard .. ':late', page.member) end
 end
 
-local function take(shard, host, item, now)
-  local id, bin, record = find_page(shard, host, item[2], item[3])
+local function take(call, host, item)
+  local id, bin, record = find_page(call.shard, host, item[2], item[3])
   if not record then return 'unknown' end
-  local page = {id = id, bin = bin, head = unpack_head(record), tail = record:sub(HEAD_SIZE + 1),
-    member = host.hid .. ':' .. string.format('%d', id)}
+  local name = string.format('%d', id)
+  local page = {id = id, bin = bin, name = name, head = unpack_head(record), tail = record:sub(HEAD_SIZE + 1),
+    member = host.hid .. ':' .. name}
   page.sources, page.etag, page.path = unpack_tail(record)
-  local word = judge(shard, page, item, now)
+  local word = judge(call.shard, page, item, call.now)
   if word ~= 'accepted' then return word end
-  release_page(shard, host, page)
+  release_page(call, host, page)
   if item[4] > 0 then page.head.accepted = item[4] % 4294967296 end
-  if item[6] == 'busy' or item[11] > 0 then rest_after_busy(shard, host, item, now) end
+  if item[6] == 'busy' or item[11] > 0 then rest_after_busy(call.shard, host, item, call.now) end
   if item[6] == 'ok' then
-    take_success(shard, host, page, item, now)
+    take_success(call, host, page, item)
   else
-    take_failure(shard, host, page, item, now)
+    take_failure(call, host, page, item)
   end
-  redis.call('HDEL', shard .. ':late', page.member)
-  index_host(shard, host, now)
   return 'accepted'
+end
+
+-- What the items of a call have in common: leases that ended, hosts to be asked again, the log's length.
+local function finish(call, hosts)
+  local shard, placed = call.shard, {}
+  if #call.ended > 0 then
+    redis.call('ZREM', shard .. ':timers', unpack(call.ended))
+    redis.call('HINCRBY', shard .. ':meta', 'leases', -#call.ended)
+  end
+  for _, host in pairs(hosts) do
+    if host and (host.moved or host.due) then placed[#placed + 1] = host end
+  end
+  place_hosts(shard, placed, call.now)
+  if call.observed then redis.call('XTRIM', shard .. ':observed', 'MAXLEN', '~', MOST_OBSERVATIONS) end
 end
 
 register('outcomes', function(keys, args)
   local shard = keys[1]
   local now, raw, offset, stale = clock(shard .. ':meta', args[1])
-  local reply, hosts = {'taken'}, {}
+  local reply, hosts, call = {'taken'}, {}, {shard = shard, now = now, ended = {}}
   for _, item in ipairs(cmsgpack.unpack(args[2])) do
     local hid = item[1]
-    if hosts[hid] == nil then hosts[hid] = load_host(shard, hid) or false end
-    reply[#reply + 1] = hosts[hid] and take(shard, hosts[hid], item, now) or 'unknown'
+    if hosts[hid] == nil then hosts[hid] = peek_host(shard, hid) or false end
+    reply[#reply + 1] = hosts[hid] and take(call, hosts[hid], item) or 'unknown'
   end
+  finish(call, hosts)
   keep_clock(shard .. ':meta', raw, offset, stale)
   seal(shard)
   return reply

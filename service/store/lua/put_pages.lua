@@ -2,64 +2,142 @@
 -- Promise: a new page waits at once; a known page keeps its crawl history; an item that only names some
 -- fields of a known page is answered with its record and changes nothing. Safe to repeat.
 -- KEYS: the shard.
--- ARGV: now_ms or ''; msgpack [[host id, host name, page id, path, ranking and model (52 bytes),
---       flags (8 = fixed, 32 = starting belief), expected version or -1 (replace) or -2 (only add),
---       least crawls per day or -1 (as it is)], ...].
--- Reply: 'put', then per item 'added', 'updated', 'moved' (the version differs) or 'crowded' (no free id),
---        or {'known', record} for an item that only adds.
+-- ARGV: now_ms or '';
+--       msgpack of what is said, [[record of such a page when new, up to its path, expected version or -1
+--       (replace) or -2 (only add) or -3 (only add, and nothing is said of a known page), least crawls per
+--       day or -1 (as it is)], ...];
+--       msgpack [[host id, host name, [page id as text, which saying (from 1), path, ...]], ...].
+-- Reply: 'put'; a letter per page: 'a' added, 'u' updated, 'k' known, 'm' moved (the version differs), 'g'
+--        gone (an update of no page), 'c' crowded (no free id); then the records of those with 'k' or 'm'.
+
+local REPLACE, NOTHING_SAID = -1, -3
+
+-- Moves fields of one hash into another.
+local function move_fields(from, to, ids)
+  local kept, moved, gone = redis.call('HMGET', from, unpack(ids)), {}, {}
+  for at, id in ipairs(ids) do
+    if kept[at] then
+      append(moved, id, kept[at])
+      gone[#gone + 1] = id
+    end
+  end
+  if #gone == 0 then return end
+  redis.call('HSET', to, unpack(moved))
+  redis.call('HDEL', from, unpack(gone))
+end
+
+-- Moves members of one sorted set into another.
+local function move_members(from, to, ids)
+  local scores, moved, gone = redis.call('ZMSCORE', from, unpack(ids)), {}, {}
+  for at, id in ipairs(ids) do
+    if scores[at] then
+      append(moved, scores[at], id)
+      gone[#gone + 1] = id
+    end
+  end
+  if #gone == 0 then return end
+  redis.call('ZADD', to, unpack(moved))
+  redis.call('ZREM', from, unpack(gone))
+end
 
 -- Moves what belongs there from the bin that splits next into a new last bin (linear hashing).
 local function grow_host(shard, host)
   local level = 1
   while level * 2 <= host.bins do level = level * 2 end
   local from, to = host.bins - level, host.bins
-  local records = redis.call('HGETALL', record_key(shard, host.hid, from))
   host.bins = host.bins + 1
-  redis.call('HSET', shard .. ':h:' .. host.hid, 'bins', host.bins)
-  for at = 1, #records, 2 do
-    local id = tonumber(records[at])
-    if bin_of(id, host.bins) == to then
-      redis.call('HSET', record_key(shard, host.hid, to), id, records[at + 1])
-      redis.call('HDEL', record_key(shard, host.hid, from), id)
-      for _, key in ipairs({evidence_key, requests_key}) do
-        local kept = redis.call('HGET', key(shard, host.hid, from), id)
-        if kept then
-          redis.call('HSET', key(shard, host.hid, to), id, kept)
-          redis.call('HDEL', key(shard, host.hid, from), id)
-        end
-      end
-      for _, key in ipairs({anchor_key, due_key}) do
-        local score = redis.call('ZSCORE', key(shard, host.hid, from), id)
-        if score then
-          redis.call('ZADD', key(shard, host.hid, to), score, id)
-          redis.call('ZREM', key(shard, host.hid, from), id)
-        end
-      end
+  local ids = {}
+  for _, id in ipairs(redis.call('HKEYS', record_key(shard, host.hid, from))) do
+    if bin_of(tonumber(id), host.bins) == to then ids[#ids + 1] = id end
+  end
+  if #ids > 0 then
+    for _, key in ipairs({record_key, evidence_key, requests_key}) do
+      move_fields(key(shard, host.hid, from), key(shard, host.hid, to), ids)
+    end
+    for _, key in ipairs({anchor_key, due_key}) do
+      move_members(key(shard, host.hid, from), key(shard, host.hid, to), ids)
     end
   end
   index_bin(shard, host, from)
   index_bin(shard, host, to)
 end
 
-local function new_host(shard, hid, name)
-  redis.call('HSET', shard .. ':h:' .. hid, 'name', name, 'bins', 1, 'pages', 0)
-  redis.call('SADD', shard .. ':hosts', hid)
-  return {hid = hid, name = name, bins = 1, pages = 0, paused_until = 0, price = 0, strikes = 0, gap_ms = 0, busy_until = 0, weights = '', rest_until = 0}
+-- The due score of a page that starts with this record, as a number and as text; told once per saying.
+local function first_due(saying)
+  if not saying.due then
+    saying.due = due_score({flags = 0, importance = struct.unpack('<f', saying[1], MODEL_AT)}, 0)
+    saying.score = string.format('%.0f', saying.due)
+  end
+  return saying.due, saying.score
 end
 
-local function add_page(shard, host, id, bin, path, belief, flags, floor, now)
-  local head = struct.pack('<BBBB', flags, 0, 0, 0) .. belief
-    .. struct.pack('<I6I6I4BHBc8I4f', 0, 0, 0, 0, 0, 0, string.rep('\0', 8), 0, math.max(0, floor))
-  redis.call('HSET', record_key(shard, host.hid, bin), id, head .. pack_tail('', '', path))
-  redis.call('ZADD', anchor_key(shard, host.hid, bin), math.floor(now), id)
-  local r = unpack_head(head)
-  wait_page(shard, host, bin, id, due_score(r, now), now)
-  host.pages = host.pages + 1
-  host.grown = true
+-- Anchors and due times of pages whose records were just written into one bin: {score, id, ...}.
+local function settle_bin(shard, place, dues, now)
+  local anchors, instant = {}, math.floor(now)
+  for at = 1, #dues, 2 do
+    anchors[at] = instant
+    anchors[at + 1] = dues[at + 1]
+  end
+  redis.call('ZADD', shard .. ':a:' .. place, unpack(anchors))
+  redis.call('ZADD', shard .. ':d:' .. place, unpack(dues))
+end
+
+-- Writes how many pages the host has now, after growing it to fit them.
+local function count_pages(shard, host, added)
+  local bins, key = host.bins, shard .. ':h:' .. host.hid
+  host.pages = host.pages + added
   while host.pages > BIN_LOAD * host.bins do grow_host(shard, host) end
+  if host.is_new then
+    redis.call('HSET', key, 'name', host.name, 'bins', host.bins, 'pages', host.pages)
+    redis.call('SADD', shard .. ':hosts', host.hid)
+    host.is_new = false
+  elseif host.bins > bins then
+    redis.call('HSET', key, 'pages', host.pages, 'bins', host.bins)
+  else
+    redis.call('HSET', key, 'pages', host.pages)
+  end
 end
 
--- Whether the item says of the page what is stored already.
+-- Adds the pages of a host whose ids are free, {id, which saying, path, ...}; notes the others in `taken`.
+-- Returns how many were added; the earliest of their due scores is the host's `due`.
+local function add_pages(shard, host, items, sayings, now, letters, taken)
+  local bins, fresh, firsts, added = host.bins, {}, {}, 0
+  for at = 1, #items, 3 do
+    local id, saying = items[at], sayings[items[at + 1]]
+    local bin = bins > 1 and bin_of(tonumber(id), bins) or 0
+    local place = bins > 1 and host.hid .. ':' .. bin or host.only
+    letters[#letters + 1] = 'a'
+    if saying[2] < 0 and redis.call('HSETNX', shard .. ':r:' .. place, id, saying[1] .. items[at + 2]) == 1 then
+      local due, score = first_due(saying)
+      local dues = fresh[place]
+      if not dues then
+        fresh[place] = {score, id}
+      else
+        append(dues, score, id)
+      end
+      if bins > 1 and due < (firsts[bin] or math.huge) then firsts[bin] = due end
+      host.due, added = math.min(host.due, due), added + 1
+    else
+      taken[#taken + 1] = {#letters, host, id, saying, items[at + 2]}
+    end
+  end
+  for place, dues in pairs(fresh) do settle_bin(shard, place, dues, now) end
+  if bins > 1 and added > 0 then
+    local index = {}
+    for bin, due in pairs(firsts) do append(index, due, bin) end
+    redis.call('ZADD', shard .. ':b:' .. host.hid, 'LT', unpack(index))
+  end
+  if added > 0 then count_pages(shard, host, added) end
+  return added
+end
+
+local function open_host(shard, hid, name)
+  local f = redis.call('HMGET', shard .. ':h:' .. hid, 'bins', 'pages', 'rest_until')
+  return {hid = hid, name = name, only = hid .. ':0', is_new = not f[1], bins = tonumber(f[1]) or 1,
+    pages = tonumber(f[2]) or 0, rest_until = tonumber(f[3]) or 0, due = math.huge}
+end
+
+-- Whether the saying is what is stored of the page already.
 local function says_nothing_new(record, belief, flags, floor)
   local model = record:sub(MODEL_AT, HISTORY_AT - 1)
   return model == belief:sub(MODEL_AT - RANKING_AT + 1) and bit.band(record:byte(1), FIXED + STARTED) == flags
@@ -84,38 +162,55 @@ local function update_page(shard, host, id, bin, record, belief, flags, floor, n
   end
 end
 
-local function put_one(shard, host, item, now)
-  local _, _, wanted_id, path, belief, flags, expected, floor = unpack(item)
-  local id, bin, record = find_page(shard, host, wanted_id, path)
-  if not id then return 'crowded' end
+-- A page pushed on by another's id, or into the gap one left.
+local function add_elsewhere(shard, host, id, bin, saying, path, now)
+  local due, score = first_due(saying)
+  redis.call('HSET', record_key(shard, host.hid, bin), id, saying[1] .. path)
+  settle_bin(shard, host.hid .. ':' .. bin, {score, id}, now)
+  if host.bins > 1 then redis.call('ZADD', shard .. ':b:' .. host.hid, 'LT', due, bin) end
+  count_pages(shard, host, 1)
+  index_host(shard, host, now)
+end
+
+-- A page whose id is taken: by itself, by another page, or by a gap. The letter, and its record where the
+-- caller has to read it.
+local function put_known(shard, place, now)
+  local _, host, wanted_id, saying, path = unpack(place)
+  local head, expected, floor = unpack(saying)
+  local id, bin, record = find_page(shard, host, tonumber(wanted_id), path)
+  if not id then return 'c' end
   if not record then
-    if expected >= 0 then return 'moved' end
-    add_page(shard, host, id, bin, path, belief, flags, floor, now)
-    return 'added'
+    if expected >= 0 then return 'g' end
+    add_elsewhere(shard, host, id, bin, saying, path, now)
+    return 'a'
   end
-  if expected == -2 then return {'known', record} end
-  if says_nothing_new(record, belief, flags, floor) then return 'updated' end
-  if expected >= 0 and record:byte(2) ~= expected then return 'moved' end
+  if expected == NOTHING_SAID then return 'u' end
+  if expected < REPLACE then return 'k', record end
+  local belief, flags = head:sub(RANKING_AT, HISTORY_AT - 1), head:byte(1)
+  if says_nothing_new(record, belief, flags, floor) then return 'u' end
+  if expected >= 0 and record:byte(2) ~= expected then return 'm', record end
   update_page(shard, host, id, bin, record, belief, flags, floor, now)
-  return 'updated'
+  return 'u'
 end
 
 register('put_pages', function(keys, args)
   local shard = keys[1]
   local now, raw, offset, stale = clock(shard .. ':meta', args[1])
-  local hosts, reply, added = {}, {'put'}, 0
-  for _, item in ipairs(cmsgpack.unpack(args[2])) do
-    local hid = item[1]
-    hosts[hid] = hosts[hid] or load_host(shard, hid)
-    if not hosts[hid] and item[7] < 0 then hosts[hid] = new_host(shard, hid, item[2]) end
-    local word = hosts[hid] and put_one(shard, hosts[hid], item, now) or 'moved'
-    if word == 'added' then added = added + 1 end
-    reply[#reply + 1] = word
+  local sayings, letters, taken, hosts, total = cmsgpack.unpack(args[2]), {}, {}, {}, 0
+  for _, group in ipairs(cmsgpack.unpack(args[3])) do
+    local host = open_host(shard, group[1], group[2])
+    local added = add_pages(shard, host, group[3], sayings, now, letters, taken)
+    if added > 0 then hosts[#hosts + 1] = host end
+    total = total + added
   end
-  for hid, host in pairs(hosts) do
-    if host.grown then redis.call('HSET', shard .. ':h:' .. hid, 'pages', host.pages) end
+  place_hosts(shard, hosts, now)
+  local reply = {'put', ''}
+  for _, place in ipairs(taken) do
+    letters[place[1]], reply[#reply + 1] = put_known(shard, place, now)
+    if letters[place[1]] == 'a' then total = total + 1 end
   end
-  if added > 0 then redis.call('HINCRBY', shard .. ':meta', 'pages', added) end
+  if total > 0 then redis.call('HINCRBY', shard .. ':meta', 'pages', total) end
+  reply[2] = table.concat(letters)
   keep_clock(shard .. ':meta', raw, offset, stale)
   seal(shard)
   return reply

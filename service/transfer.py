@@ -1,0 +1,186 @@
+"""`freshet import` and `freshet export`: every page as a line, straight to and from the store."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from service.clock import ServerClock
+from service.domain import NewOutcome, NewPage
+from service.embedded import store_url
+from service.errors import SchedulerError
+from service.frontier import Frontier
+from service.lines import read_line, write_line
+from service.settings import Settings
+from service.store.connection import Server
+
+LINES_PER_BLOCK = 10_000
+OUTCOMES_PER_CALL = 1000
+MOST_LINE_BYTES = 65_536
+MOST_SHOWN = 20  # refused lines; the rest are counted
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of some lines."""
+
+    added: int = 0
+    updated: int = 0
+    size: int = 0
+    refused: list[tuple[int, str]] = field(default_factory=list)
+
+
+Block = tuple[int, list[bytes]]  # number of the first line, and the lines
+
+
+def import_pages(settings: Settings, path: str, processes: int) -> int:
+    """Put every line of a file into the register; 1 if any was refused. Safe to repeat."""
+    total = Tally()
+    with ExitStack() as stack:
+        settings = replace(settings, redis_url=store_url(settings, stack))
+        asyncio.run(_prepare(settings))
+        stream = sys.stdin.buffer if path == "-" else stack.enter_context(Path(path).open("rb"))
+        length = os.fstat(stream.fileno()).st_size if path != "-" else None
+        pool = stack.enter_context(
+            ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+        )
+        progress = stack.enter_context(_progress("import"))
+        task = progress.add_task("", total=length or None, pages=0)
+        for tally in _spread(pool, settings, stream, processes):
+            total.added, total.updated = total.added + tally.added, total.updated + tally.updated
+            total.refused += tally.refused
+            progress.update(task, advance=tally.size, pages=total.added + total.updated)
+    for number, reason in total.refused[:MOST_SHOWN]:
+        print(f"line {number}: {reason}", file=sys.stderr)
+    print(f"{total.added} added, {total.updated} updated, {len(total.refused)} refused", file=sys.stderr)
+    return 1 if total.refused else 0
+
+
+def _spread(
+    pool: ProcessPoolExecutor, settings: Settings, stream: BinaryIO, processes: int
+) -> Iterator[Tally]:
+    """Blocks to the processes, few enough at a time that memory stays small."""
+    waiting: deque[Future[Tally]] = deque()
+    for block in read_blocks(stream):
+        waiting.append(pool.submit(put_block, settings, block))
+        if len(waiting) > 2 * processes:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def read_blocks(stream: BinaryIO) -> Iterator[Block]:
+    """Lines in blocks; of one that is too long only the beginning is kept, enough to be refused."""
+    number, first = 1, 1
+    lines: list[bytes] = []
+    while line := stream.readline(MOST_LINE_BYTES + 1):
+        rest = line
+        while len(rest) > MOST_LINE_BYTES and not rest.endswith(b"\n"):
+            rest = stream.readline(MOST_LINE_BYTES + 1)
+        lines.append(line)
+        number += 1
+        if len(lines) == LINES_PER_BLOCK:
+            yield first, lines
+            first, lines = number, []
+    if lines:
+        yield first, lines
+
+
+def put_block(settings: Settings, block: Block) -> Tally:
+    """What one process does with one block."""
+    first, lines = block
+    tally = Tally(size=sum(map(len, lines)))
+    numbers: list[int] = []
+    pages: list[NewPage] = []
+    crawls: list[NewOutcome] = []
+    for number, line in enumerate(lines, first):
+        text = line.strip()
+        if not text:
+            continue
+        try:
+            if len(line) > MOST_LINE_BYTES:
+                raise SchedulerError(f"longer than {MOST_LINE_BYTES} bytes")
+            page, crawl = read_line(text)
+        except SchedulerError as error:
+            tally.refused.append((number, str(error)))
+            continue
+        numbers.append(number)
+        pages.append(page)
+        if crawl:
+            crawls.append(crawl)
+    words = asyncio.run(_put(settings, pages, crawls))
+    tally.added, tally.updated = words.count("added"), words.count("updated")
+    tally.refused += [(n, w) for n, w in zip(numbers, words, strict=True) if w not in ("added", "updated")]
+    return tally
+
+
+async def _put(settings: Settings, pages: list[NewPage], crawls: list[NewOutcome]) -> list[str]:
+    server = Server(settings.redis_url)
+    try:
+        frontier = Frontier(server, ServerClock(), settings)
+        words = await frontier.put_pages(pages)
+        for at in range(0, len(crawls), OUTCOMES_PER_CALL):
+            await frontier.record_outcomes(crawls[at : at + OUTCOMES_PER_CALL])
+        return words
+    finally:
+        await server.close()
+
+
+async def _prepare(settings: Settings) -> None:
+    server = Server(settings.redis_url, connections=1)
+    try:
+        await Frontier(server, ServerClock(), settings).prepare()
+        await server.load()
+    finally:
+        await server.close()
+
+
+def export_pages(settings: Settings, path: str) -> int:
+    """Write every page as a line of JSON, as it was when its shard was read."""
+    with ExitStack() as stack:
+        settings = replace(settings, redis_url=store_url(settings, stack))
+        stream = sys.stdout.buffer if path == "-" else stack.enter_context(Path(path).open("wb"))
+        asyncio.run(_export(settings, stream, stack.enter_context(_progress("export"))))
+        stream.flush()
+    return 0
+
+
+async def _export(settings: Settings, stream: BinaryIO, progress: Progress) -> None:
+    server = Server(settings.redis_url, connections=4)
+    try:
+        frontier = Frontier(server, ServerClock(), settings)
+        await frontier.prepare()
+        total = sum(shard.pages for shard in await frontier.shards.status())
+        task = progress.add_task("", total=total, pages=0)
+        written = 0
+        for shard in range(settings.shards):
+            async for lines in _lines(frontier, shard):
+                stream.write(b"".join(lines))
+                written += len(lines)
+                progress.update(task, completed=written, pages=written)
+    finally:
+        await server.close()
+
+
+async def _lines(frontier: Frontier, shard: int) -> AsyncIterator[list[bytes]]:
+    async for bins in frontier.shards.full_bins(shard):
+        names = await frontier.shards.host_names(shard, [page_bin.host_id for page_bin in bins])
+        found = zip(names, bins, strict=True)  # a host without a name was removed meanwhile
+        yield [write_line(name, raw) for name, page_bin in found if name for raw in page_bin.records]
+
+
+def _progress(name: str) -> Progress:
+    columns = (TextColumn(name), BarColumn(), TextColumn("{task.fields[pages]:,} pages"), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)

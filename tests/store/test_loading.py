@@ -1,0 +1,99 @@
+"""Loading many pages: hosts of one shard and one large host, again and again, exact in every index."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import redis.asyncio as redis_asyncio
+
+from service.address import parse_url
+from service.domain import Belief, NewPage
+from tests.store.audit import audit
+from tests.store.conftest import MakeWorld
+from tests.store.world import SHARDS, World, colliding, hosts_of, urls_of
+
+MOST_MS = 5.0
+
+
+async def test_scattered_pages_are_all_there_and_known_the_second_time(world: World) -> None:
+    rng = random.Random(3)
+    urls = [f"https://h{int(200 * rng.random() ** 3)}.example/{at}" for at in range(5000)]
+    assert await world.put(*urls) == ["added"] * 5000
+    assert (await audit(world.settings.redis_url, SHARDS))["waiting"] == 5000
+    rng.shuffle(urls)
+    assert await world.put(*urls) == ["updated"] * 5000
+    assert (await audit(world.settings.redis_url, SHARDS))["waiting"] == 5000
+
+
+async def test_a_large_host_grows_bin_by_bin_in_short_calls(world: World) -> None:
+    """Its pages come with different importances, so that every bin has a best page of its own."""
+    pages = [
+        NewPage(parse_url(url), Belief(importance=1.0 + at % 97), False)
+        for at, url in enumerate(urls_of(20_000))
+    ]
+    url = world.settings.redis_url
+    async with redis_asyncio.Redis.from_url(url.replace("+cluster", "").split(",")[0]) as client:
+        await client.config_set("slowlog-log-slower-than", int(MOST_MS * 4000))
+        await client.slowlog_reset()
+        assert await world.frontier.put_pages(pages) == ["added"] * 20_000
+        slow = [entry for entry in await client.slowlog_get() if b"put_pages" in entry["command"]]
+    assert slow == []
+    assert (await audit(url, SHARDS))["waiting"] == 20_000
+    assert (await world.lease()).url in {page.address.url for page in pages[96::97]}
+
+
+async def test_one_batch_may_add_and_then_change_a_page(world: World) -> None:
+    page = parse_url("https://one.example/")
+    said = [Belief(), Belief(importance=5.0), Belief(importance=3.0, change_rate_per_day=2.0)]
+    words = await world.frontier.put_pages([NewPage(page, belief, False) for belief in said])
+    assert words == ["added", "updated", "updated"]
+    record = await world.record(page)
+    assert float(record.model.importance[0]) == 3.0
+    assert float(record.model.change_rate[0]) * 86400 == pytest.approx(2.0)
+    await audit(world.settings.redis_url, SHARDS)
+
+
+async def test_saying_nothing_of_a_known_page_changes_nothing(world: World) -> None:
+    await world.put("https://one.example/", importance=4.0, change_rate_per_day=3.0, fixed=True)
+    before = await world.record("https://one.example/")
+    assert await world.put("https://one.example/") == ["updated"]
+    assert await world.record("https://one.example/") == before
+
+
+async def test_pages_that_collide_in_one_batch_grow_with_their_host(world: World) -> None:
+    pages = [*colliding(*urls_of(4)), *(parse_url(f"https://one.example/more/{at}") for at in range(500))]
+    assert await world.put(*pages) == ["added"] * 504
+    assert await world.put(*pages, importance=2.0) == ["updated"] * 504
+    assert (await audit(world.settings.redis_url, SHARDS))["waiting"] == 504
+
+
+async def test_pages_added_to_a_host_at_rest_wait_for_the_end_of_it(make_world: MakeWorld) -> None:
+    world = await make_world(min_delay_s=10.0)
+    await world.put(*hosts_of(1))
+    await world.lease()
+    world.advance(1)
+    await world.put("https://h0.example/second")
+    await audit(world.settings.redis_url, SHARDS)
+    assert await world.next() == []
+    world.advance(10)
+    assert (await world.lease()).url == "https://h0.example/second"
+
+
+async def test_a_page_removed_while_it_is_updated_is_refused(world: World) -> None:
+    """What was read of it is no longer true of anything."""
+    page = NewPage(parse_url("https://one.example/"), Belief(importance=2.0), False)
+    await world.frontier.put_pages([page])
+    put, removed = world.frontier._pages.put, False
+
+    async def remove_first(*args: object) -> list[str | bytes]:
+        nonlocal removed
+        answer = await put(*args)  # type: ignore[arg-type]
+        if not removed:
+            removed = True
+            await world.delete(page.address)
+        return answer
+
+    world.frontier._pages.put = remove_first  # type: ignore[method-assign]
+    changed = NewPage(page.address, Belief(importance=3.0), False)
+    assert await world.frontier.put_pages([changed]) == ["unknown"]

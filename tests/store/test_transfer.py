@@ -1,0 +1,107 @@
+"""`freshet import` and `freshet export`: every line accounted for, and a store that comes back the same."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import redis
+
+from service.cli import main
+from service.embedded import EmbeddedServer
+from service.transfer import LINES_PER_BLOCK, MOST_LINE_BYTES, read_blocks
+
+
+@pytest.fixture
+def url(redis_server: EmbeddedServer) -> str:
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushall()
+    return redis_server.url
+
+
+def run(command: str, path: Path, url: str, *flags: str) -> int:
+    return main([command, str(path), "--redis-url", url, "--shards", "4", *flags])
+
+
+def exported(path: Path, url: str) -> list[dict[str, object]]:
+    assert run("export", path, url) == 0
+    return sorted((json.loads(line) for line in path.read_text().splitlines()), key=lambda p: str(p["url"]))
+
+
+def test_urls_and_pages_are_taken_and_bad_lines_reported(
+    tmp_path: Path, url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        "https://one.example/",
+        "",
+        '{"url": "https://two.example/", "importance": 3, "change_rate_per_day": 2}',
+        "ftp://three.example/",
+        '{"url": "https://four.example/", "surprise": 1}',
+        "https://five.example/" + "x" * 2 * MOST_LINE_BYTES,
+        '{"url": "https://six.example/", "precision": 0.9, "recall": 0.9, "signal_rate_per_day": 1000000}',
+        "https://seven.example/",
+    ]
+    source = tmp_path / "pages"
+    source.write_text("\n".join(lines))
+    assert run("import", source, url, "--processes", "2") == 1
+    told = capfd.readouterr().err
+    assert "3 added, 0 updated, 4 refused" in told
+    assert [line.partition(":")[0] for line in told.splitlines() if line.startswith("line ")] == [
+        "line 4",
+        "line 5",
+        "line 6",
+        "line 7",
+    ]
+    found = exported(tmp_path / "out", url)
+    assert [page["url"] for page in found] == [
+        "https://one.example/",
+        "https://seven.example/",
+        "https://two.example/",
+    ]
+    assert "change_rate_per_day" not in found[0]
+    assert (found[2]["importance"], found[2]["change_rate_per_day"]) == (3.0, pytest.approx(2.0))
+
+
+def test_what_was_exported_comes_back_as_it_was(tmp_path: Path, url: str) -> None:
+    source, first, second = (tmp_path / name for name in ("pages", "first", "second"))
+    rows: list[dict[str, object]] = [{"url": f"https://h{at % 7}.example/{at}"} for at in range(300)]
+    rows[0] |= {"importance": 9, "change_rate_per_day": 4, "precision": 0.75, "recall": 0.5, "fixed": True}
+    rows[1] |= {"last_crawled_at": "2026-01-02T03:04:05.678Z", "etag": '"a"', "min_crawls_per_day": 2}
+    rows[2] |= {"last_crawled_at": 1700000000, "last_modified": "2023-11-01T00:00:00Z"}
+    source.write_text("\n".join(map(json.dumps, rows)))
+    assert run("import", source, url, "--processes", "1") == 0
+    before = exported(first, url)
+    crawled = [page for page in before if "last_crawled_at" in page]
+    assert sorted(str(page["last_crawled_at"]) for page in crawled) == [
+        "2023-11-14T22:13:20.000Z",
+        "2026-01-02T03:04:05.678Z",
+    ]
+    assert len(before) == 300
+    with redis.Redis.from_url(url) as client:
+        client.flushall()
+    assert run("import", first, url, "--processes", "1") == 0
+    assert exported(second, url) == [
+        {key: pytest.approx(value) if isinstance(value, float) else value for key, value in page.items()}
+        for page in before
+    ]
+
+
+def test_blocks_hold_every_line_once_and_never_a_whole_long_one() -> None:
+    lines = [b"a%d\n" % at for at in range(LINES_PER_BLOCK + 3)]
+    lines[5] = b"x" * 3 * MOST_LINE_BYTES + b"\n"
+    blocks = list(read_blocks(io.BytesIO(b"".join(lines))))
+    assert [(first, len(block)) for first, block in blocks] == [
+        (1, LINES_PER_BLOCK),
+        (LINES_PER_BLOCK + 1, 3),
+    ]
+    assert len(blocks[0][1][5]) == MOST_LINE_BYTES + 1
+    assert blocks[0][1][6] == b"a6\n"
+    assert blocks[1][1][-1] == lines[-1]
+
+
+@pytest.mark.parametrize("processes", ["0", "65", "many"])
+def test_a_wrong_number_of_processes_is_refused(processes: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        main(["import", str(tmp_path / "none"), "--processes", processes])
