@@ -33,7 +33,6 @@ end
 local function place_host(shard, host, due, now)
   local awake, resting = shard .. ':awake', shard .. ':resting'
   if due and (due >= host.rest_until or host.rest_until <= (now or 0)) then
-    stands_ready(due, now)
     redis.call('ZADD', awake, due, host.hid)
     if host.rest_until > 0 then redis.call('ZREM', resting, host.hid) end
     return
@@ -46,7 +45,11 @@ local function place_host(shard, host, due, now)
   end
 end
 
-local function index_host(shard, host, now) place_host(shard, host, host_due(shard, host), now) end
+local function index_host(shard, host, now)
+  local due = host_due(shard, host)
+  if due then stands_ready(due, now) end
+  place_host(shard, host, due, now)
+end
 
 -- No page of the host is leased before `until_ms`; index_host must follow.
 local function rest_host(shard, host, until_ms)
@@ -65,6 +68,7 @@ end
 local function place_hosts(shard, hosts, now)
   local sooner, awake, resting, not_awake, not_resting = {}, {}, {}, {}, {}
   for _, host in ipairs(hosts) do
+    if host.due then stands_ready(host.due, now) end
     if host.rest_until == 0 and not host.moved then
       append(sooner, host.due, host.hid)
     else
@@ -89,11 +93,11 @@ end
 local function wait_page(shard, host, bin, id, due, now)
   redis.call('ZADD', due_key(shard, host.hid, bin), due, id)
   if host.bins > 1 then redis.call('ZADD', shard .. ':b:' .. host.hid, 'LT', due, bin) end
+  stands_ready(due, now)
   if host.rest_until == 0 then
-    stands_ready(due, now)
     redis.call('ZADD', shard .. ':awake', 'LT', due, host.hid)
   else
-    index_host(shard, host, now)
+    place_host(shard, host, host_due(shard, host), now)
   end
 end
 

@@ -17,11 +17,6 @@ local function due_after(c)
   return not c.known.whole and host_due(c.shard.prefix, c.host) or nil
 end
 
-local function append(list, score, member)
-  list[#list + 1] = score
-  list[#list + 1] = member
-end
-
 -- The host rests from a lease on, and waits where its other pages say; written with the rest of the round.
 local function keep_host(c, at_ms)
   local shard, host = c.shard, c.host
