@@ -5,7 +5,7 @@ local FIRST_VALUE = 'ncis/freshness'  -- what pages are ranked by before anybody
 local NEW_PAGES = -1e15  -- due scores below are of pages never crawled or promoted, whose order is their worth
 local BASE_CANDIDATES = 96  -- pages looked at per round, plus one per page wanted
 local PAGES_PER_HOST, BINS_PER_HOST = 16, 4  -- looked at, at most
-local PAGES_PER_RESTING_HOST = 6  -- of a host that gives one page and then rests
+local PAGES_PER_RESTING_HOST = 4  -- of a host that gives one page and then rests
 local NEAR_HOSTS = 8  -- looked at, beyond those wanted, where too few pages are due
 local HEADS = 8  -- hosts read at a time
 
@@ -28,10 +28,9 @@ local function open_shards(prefixes, now)
   for at, prefix in ipairs(prefixes) do
     local shard = read_shard(prefix)
     if shard.wake <= now then
-      run_timers(prefix, now)
-      seal(prefix)
-      shard = read_shard(prefix)
-      shard.touched = true
+      shard.leases = shard.leases - run_timers(prefix, now)
+      shard.best = first_score(prefix .. ':awake')
+      shard.due, shard.wake, shard.touched = shard.best, wake_of(prefix), true
     end
     shards[at], shards[prefix] = shard, shard
   end
@@ -68,16 +67,6 @@ local function next_head(shards)
   return best, hid, due
 end
 
--- The first pages of a bin, [id, due, id, due, ...]: those that may be worth most, and one more.
-local function first_pages(key, now, limit, rests)
-  local pages = redis.call('ZRANGE', key, 0, 1, 'WITHSCORES')
-  local second = tonumber(pages[4])
-  if second and second <= now and not (rests and tonumber(pages[2]) <= NEW_PAGES) then
-    return redis.call('ZRANGE', key, 0, limit - 1, 'WITHSCORES'), limit
-  end
-  return pages, 2
-end
-
 -- One number to compare pages by, also between shards: pages never crawled by importance, then promoted ones
 -- by urgency, then the crawl value.
 local function worth_of(due, value)
@@ -86,27 +75,32 @@ local function worth_of(due, value)
   return 1e200 * math.exp(math.max(-200, math.min(200, (NEVER_CRAWLED - due) / 1e9)))
 end
 
-local function add_candidates(found, shard, host, bin, now, rests)
-  local limit = rests and PAGES_PER_RESTING_HOST or PAGES_PER_HOST
-  local pages, most = first_pages(due_key(shard.prefix, host.hid, bin), now, limit, rests)
-  local known = {pages = pages, whole = #pages < 2 * most}
-  local records = record_key(shard.prefix, host.hid, bin)
+local function add_candidates(found, shard, host, bin, now, limit)
+  local pages = redis.call('ZRANGE', due_key(shard.prefix, host.hid, bin), 0, limit - 1, 'WITHSCORES')
+  local known, ids, dues = {pages = pages, whole = #pages < 2 * limit}, {}, {}
   for at = 1, #pages, 2 do
-    local id, due = pages[at], tonumber(pages[at + 1])
-    if at > 1 and (due > now or rests and due <= NEW_PAGES) then break end
-    local record = redis.call('HGET', records, id)
-    local value = value_now(shard.prefix, host.hid, bin, id, record, due, now)
-    found[#found + 1] = {shard = shard, prefix = shard.prefix, host = host, bin = bin, id = id, due = due,
+    local due = tonumber(pages[at + 1])
+    -- The order of new pages is their worth: where only one can be leased, no other comes before the first.
+    if at > 1 and (due > now or due <= NEW_PAGES and host.rest_ms > 0) then break end
+    ids[#ids + 1], dues[#dues + 1] = pages[at], due
+  end
+  if #ids == 0 then return end
+  local records = redis.call('HMGET', record_key(shard.prefix, host.hid, bin), unpack(ids))
+  for at, record in ipairs(records) do
+    local due = dues[at]
+    local value = value_now(shard.prefix, host.hid, bin, ids[at], record, due, now)
+    found[#found + 1] = {shard = shard, prefix = shard.prefix, host = host, bin = bin, id = ids[at], due = due,
       record = record, value = value, worth = worth_of(due, value), known = known}
   end
 end
 
-local function add_host(found, shard, host, now, rests)
-  if host.bins == 1 then return add_candidates(found, shard, host, '0', now, rests) end
+local function add_host(found, shard, host, now)
+  local limit = host.rest_ms > 0 and PAGES_PER_RESTING_HOST or PAGES_PER_HOST
+  if host.bins == 1 then return add_candidates(found, shard, host, '0', now, limit) end
   local bins = redis.call('ZRANGE', shard.prefix .. ':b:' .. host.hid, 0, BINS_PER_HOST - 1, 'WITHSCORES')
   for at = 1, #bins, 2 do
     if at == 1 or tonumber(bins[at + 1]) <= now then
-      add_candidates(found, shard, host, bins[at], now, rests)
+      add_candidates(found, shard, host, bins[at], now, limit)
     end
   end
 end
@@ -127,7 +121,7 @@ local function gather(shards, now, wanted, default_rest_ms)
     if host.rest_until > now then
       rested_at = math.min(rested_at, host.rest_until)
     else
-      add_host(found, shard, host, now, host.rest_ms > 0)
+      add_host(found, shard, host, now)
     end
   end
   table.sort(found, function(a, b) return a.worth > b.worth end)

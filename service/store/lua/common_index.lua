@@ -107,53 +107,59 @@ local function unwait_page(shard, host, bin, id)
   index_bin(shard, host, bin)
 end
 
--- Takes a leased or held page back: it waits again, where its anchor says.
+-- Takes a leased or held page back: it waits again, where its anchor says. Whether it was there to be taken;
+-- leases are counted by whoever calls.
 local function return_page(shard, hid, id, clear, expired, now)
   local host = load_host(shard, hid)
-  if not host then return end
+  if not host then return false end
   local bin = bin_of(id, host.bins)
   local key = record_key(shard, hid, bin)
   local record = redis.call('HGET', key, id)
-  if not record then return end
+  if not record then return false end
   local r = unpack_head(record)
-  if not has(r.flags, clear) then return end
+  if not has(r.flags, clear) then return false end
   local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, hid, bin), id))
   r.flags = r.flags - clear
   if clear == LEASED then
     if expired then r.expiries = math.min(255, r.expiries + 1) end
     redis.call('HDEL', shard .. ':late', hid .. ':' .. string.format('%d', id))
-    redis.call('HINCRBY', shard .. ':meta', 'leases', -1)
   end
   redis.call('HSET', key, id, pack_head(r) .. record:sub(HEAD_SIZE + 1))
   wait_page(shard, host, bin, id, due_score(r, anchor), now)
+  return true
 end
 
--- Lets what has come due by the clock happen: rests end, leases expire, held pages return.
+local function first_score(key) return tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) or math.huge end
+
+-- When the next thing happens in a shard by the clock alone.
+local function wake_of(shard) return math.min(first_score(shard .. ':timers'), first_score(shard .. ':resting')) end
+
+-- Lets what has come due by the clock happen: rests end, leases expire, held pages return. Returns how many
+-- leases expired; whoever calls counts them and seals the shard.
 local function run_timers(shard, now)
-  local timers, resting = shard .. ':timers', shard .. ':resting'
+  local timers, resting, expired = shard .. ':timers', shard .. ':resting', 0
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', timers, '-inf', now, 'LIMIT', 0, MAX_TIMERS)) do
     redis.call('ZREM', timers, member)
     local kind, hid, id = member:match('^(%a):([^:]+):(%d+)$')
-    return_page(shard, hid, tonumber(id), kind == 'l' and LEASED or HELD, true, now)
+    if return_page(shard, hid, tonumber(id), kind == 'l' and LEASED or HELD, true, now) and kind == 'l' then
+      expired = expired + 1
+    end
   end
   local rested, awake = redis.call('ZRANGEBYSCORE', resting, '-inf', now, 'LIMIT', 0, MAX_TIMERS), {}
   for _, hid in ipairs(rested) do
     local bins = tonumber(redis.call('HGET', shard .. ':h:' .. hid, 'bins'))
-    awake[#awake + 1] = host_due(shard, {hid = hid, bins = bins})
-    awake[#awake + 1] = hid
+    append(awake, host_due(shard, {hid = hid, bins = bins}), hid)
   end
   if #rested > 0 then
     redis.call('ZREM', resting, unpack(rested))
     redis.call('ZADD', shard .. ':awake', unpack(awake))
   end
+  return expired
 end
 
 -- Last step of every writing function: notes the shard's best due time and earliest timer, so that the
 -- choice between shards reads one hash per shard.
 local function seal(shard)
-  local best = redis.call('ZRANGE', shard .. ':awake', 0, 0, 'WITHSCORES')[2] or ''
-  local timer = tonumber(redis.call('ZRANGE', shard .. ':timers', 0, 0, 'WITHSCORES')[2]) or math.huge
-  local rested = tonumber(redis.call('ZRANGE', shard .. ':resting', 0, 0, 'WITHSCORES')[2]) or math.huge
-  local wake = math.min(timer, rested)
-  redis.call('HSET', shard .. ':meta', 'best', best, 'wake', wake < math.huge and string.format('%.0f', wake) or '')
+  local best, wake = first_score(shard .. ':awake'), wake_of(shard)
+  redis.call('HSET', shard .. ':meta', 'best', best < math.huge and best or '', 'wake', wake < math.huge and wake or '')
 end

@@ -74,7 +74,7 @@ local function flush(shard)
   if #shard.awake > 0 then redis.call('ZADD', prefix .. ':awake', unpack(shard.awake)) end
   if #shard.asleep > 0 then redis.call('ZREM', prefix .. ':awake', unpack(shard.asleep)) end
   if #shard.resting > 0 then redis.call('ZADD', prefix .. ':resting', unpack(shard.resting)) end
-  shard.best = tonumber(redis.call('ZRANGE', prefix .. ':awake', 0, 0, 'WITHSCORES')[2]) or math.huge
+  shard.best = first_score(prefix .. ':awake')
 end
 
 -- A shard that was touched keeps the instant too, so that a step back is seen from there.

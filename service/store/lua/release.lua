@@ -21,6 +21,7 @@ register('release', function(keys, args)
         redis.call('HSET', record_key(shard, hid, bin), id, pack_head(r) .. record:sub(HEAD_SIZE + 1))
         redis.call('ZREM', shard .. ':timers', 'l:' .. hid .. ':' .. string.format('%d', id))
         return_page(shard, hid, id, LEASED, false, now)
+        redis.call('HINCRBY', shard .. ':meta', 'leases', -1)
         word = 'released'
       end
     end
