@@ -3,7 +3,7 @@
 
 local HOST_PRICE_WEIGHT = 0.05  -- of one served value in what a host that has to rest is served at
 local TOKEN_AT = HISTORY_AT + 6
-local SHORTLIST_MS = 20  -- how long what a look left over is chosen from: values hardly move meanwhile
+local SHORTLIST_MS = 50  -- how long what a look left over is chosen from: values hardly move meanwhile
 
 -- When the host's best page is due, after a candidate has left.
 local function due_after(c)
@@ -104,9 +104,10 @@ end
 local function serve(found, pages, shards, now, order, is_fresh)
   local rested, left, options = {}, {}, order.options
   for _, c in ipairs(found) do
-    if #pages == #order.slots or c.worth < order.least then
+    local is_open = not rested[c.host.hid]  -- else its host has given a page, and rests
+    if is_open and (#pages == #order.slots or c.worth < order.least) then
       left[#left + 1] = c
-    elseif not rested[c.host.hid] and (is_fresh or is_still_there(c, shards, now, options.rest_ms)) then
+    elseif is_open and (is_fresh or is_still_there(c, shards, now, options.rest_ms)) then
       pages[#pages + 1] = lease(c, order.slots[#pages + 1], now, options.lease_ms, options.salt)
       order.served(c)
       rested[c.host.hid] = c.host.rest_ms > 0
