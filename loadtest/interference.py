@@ -90,6 +90,7 @@ async def rounds(environment: dict[str, str], port: int, count: int, seconds: fl
 
 async def measure(pages: int, count: int, seconds: float) -> None:
     with stack({"FRESHET_BANDWIDTH": "1000000", "FRESHET_MIN_DELAY_S": "0"}) as made:
+        made.wait()
         await fill(made.service.port, pages)
         ratios = await rounds(made.environment, made.service.port, count, seconds)
     print(f"with ÷ without: median {statistics.median(ratios):.3f}, {min(ratios):.3f}–{max(ratios):.3f}")

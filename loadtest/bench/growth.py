@@ -1,11 +1,12 @@
 """Part `growth`: what pages cost to load, to keep and to serve as their number grows.
 
-A small store stays up all the time, so that each size is compared with it in the same minutes.
+The stores of all sizes stay up, so that they are compared with each other in the same minutes.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Any
 
 from loadtest.bench import state
@@ -40,20 +41,23 @@ def slow_name(pages: int) -> str:
 
 
 def growth(bench: Bench) -> None:
-    """Every size in turn, the smallest first."""
+    """A store for every size, filled one after the other and then watched in turns."""
     sizes = sorted(bench.plan.sizes)
-    with stack(state.SETTINGS) as small:
-        _fill(bench, small, sizes[0])
-        _watch(bench, small, sizes[0], None)
-        for pages in sizes[1:]:
-            with stack(state.SETTINGS) as large:
-                _fill(bench, large, pages)
-                _watch(bench, large, pages, small)
+    with ExitStack() as started:
+        stacks = {pages: started.enter_context(stack(state.SETTINGS)) for pages in sizes}
+        for pages, made in stacks.items():
+            _fill(bench, made, pages)
+        for number in range(bench.plan.rounds):
+            bench.step(f"round {number + 1} of {bench.plan.rounds}: growth")
+            _watch(bench, stacks)
+        for pages, made in stacks.items():
+            _note_slow_calls(bench, made, pages)
 
 
 def _fill(bench: Bench, made: Stack, pages: int) -> None:
     """Load and age the pages; notes speed, memory and slow calls."""
     findings, web = bench.findings, Web(pages)
+    made.wait()
     made.store.run("CONFIG", "SET", "slowlog-log-slower-than", SLOW_US)
     made.store.run("CONFIG", "SET", "slowlog-max-len", SLOW_KEPT)
     loaded = state.load_pages(made, bench.load, web, bench.step)
@@ -69,25 +73,31 @@ def _fill(bench: Bench, made: Stack, pages: int) -> None:
     findings.add("growth", memory_name(pages), used / pages, "bytes")
 
 
-def _watch(bench: Bench, made: Stack, pages: int, small: Stack | None) -> None:
-    """Latency at a modest load, in turns with the small store; then what was slow since the start."""
-    findings, smallest = bench.findings, min(bench.plan.sizes)
-    for number in range(bench.plan.rounds):
-        bench.step(f"round {number + 1} of {bench.plan.rounds}: /next on {pages:,} pages")
-        here = _latencies(bench, made)
-        findings.add("growth", latency_name(pages, 50), here[50] * 1000, "ms")
-        findings.add("growth", latency_name(pages, 99), here[99] * 1000, "ms")
-        if small is not None:
-            there = _latencies(bench, small)
-            findings.add("growth", growth_name(pages), here[50] / there[50], "×", f"{smallest:,} pages = 1")
+def _watch(bench: Bench, stacks: dict[int, Stack]) -> None:
+    """Latency at a modest load, of each size and beside the smallest."""
+    findings, smallest = bench.findings, min(stacks)
+    middles = {}
+    for pages, made in stacks.items():
+        found = _latencies(bench, made)
+        middles[pages] = found[50]
+        for share, seconds in found.items():
+            findings.add("growth", latency_name(pages, share), seconds * 1000, "ms")
+    for pages in stacks:
+        if pages != smallest:
+            ratio = middles[pages] / middles[smallest]
+            findings.add("growth", growth_name(pages), ratio, "×", f"{smallest:,} pages = 1")
+
+
+def _note_slow_calls(bench: Bench, made: Stack, pages: int) -> None:
+    """Since the store was started: loading, ageing, ranking and serving."""
     slow = _slow_calls(made.store)
-    findings.add("growth", slow_name(pages), len(slow), "calls")
+    bench.findings.add("growth", slow_name(pages), len(slow), "calls")
     longest: dict[str, list[float]] = {}
     for microseconds, function in slow:
         longest.setdefault(function, []).append(microseconds / 1000)
     if longest:
         told = [f"{name} {len(ms)} times, {max(ms):.1f} ms at most" for name, ms in sorted(longest.items())]
-        findings.remarks[slow_name(pages)] = "; ".join(told)
+        bench.findings.remarks[slow_name(pages)] = "; ".join(told)
 
 
 def _latencies(bench: Bench, made: Stack) -> dict[int, float]:

@@ -57,10 +57,8 @@ def _leased(shared: Shared) -> list[dict[str, Any]]:
     """Pages on lease, as many as one measurement needs."""
     needed = shared.bench.plan.batches * ITEMS
     pages = list(leased(state.take(shared.bench.load, shared.stack.service, needed)))
-    rest = [f'"{page["lease"]}"' for page in pages[needed:]]
-    requests = batches("POST", "/leases/release", "leases", rest, ITEMS)
-    if requests:
-        state.send_all(shared.bench.load, shared.stack.service, requests)
+    spare = [page["lease"] for page in pages[needed:]]
+    state.release(shared.bench.load, shared.stack.service, spare)
     return pages[:needed]
 
 

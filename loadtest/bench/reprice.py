@@ -33,6 +33,7 @@ def reprice(bench: Bench) -> None:
     """Rounds of serving without a worker and with one."""
     pages, findings = bench.plan.sweep_pages, bench.findings
     with stack(SETTINGS) as made:
+        made.wait()
         state.prepare(made, bench.load, Web(pages), bench.step)
         for number in range(bench.plan.rounds):
             bench.step(f"round {number + 1} of {bench.plan.rounds}: sweeping {pages:,} pages")

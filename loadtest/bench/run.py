@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--short",
         action="store_true",
-        help="all but the peers, tiny, in under 20 s: no figures to quote",
+        help="all but the peers, tiny, in about 20 s: no figures to quote",
     )
     add(
         "--only",

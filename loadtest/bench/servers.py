@@ -108,6 +108,11 @@ class Stack:
         self.services: dict[int, Service] = {}
         self.environment: dict[str, str] = {}
 
+    def wait(self) -> None:
+        """Until all services answer."""
+        for service in self.services.values():
+            service.wait()
+
     @property
     def service(self) -> Service:
         """The one of a single process."""
@@ -127,7 +132,7 @@ def store_only() -> Iterator[Stack]:
 
 @contextmanager
 def stack(settings: dict[str, str], processes: tuple[int, ...] = (1,)) -> Iterator[Stack]:
-    """A store and a service for each number of processes; settings as `FRESHET_*` variables."""
+    """A store and a service for each number of processes, to be waited for; settings as `FRESHET_*`."""
     with store_only() as made, ExitStack() as started:
         made.environment = {"FRESHET_REDIS_URL": made.url, **settings}
         for number in processes:
@@ -139,8 +144,6 @@ def stack(settings: dict[str, str], processes: tuple[int, ...] = (1,)) -> Iterat
             }
             command = listening("service", "serve", port=port, path="/readyz", **environment)
             made.services[number] = started.enter_context(command)
-        for service in made.services.values():
-            service.wait()
         yield made
 
 

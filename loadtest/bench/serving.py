@@ -7,7 +7,7 @@ from loadtest.bench.client import Tally
 from loadtest.bench.plan import Bench
 from loadtest.bench.servers import Service, Stack
 from loadtest.bench.shared import Shared
-from loadtest.bench.web import PAGES_AT_ONCE, batches, get, leased
+from loadtest.bench.web import get, leased
 
 PEAK_SHARE = 0.7  # of a server's own peak, at which its latency is measured
 USUAL = 32  # connections
@@ -58,9 +58,7 @@ def script_round(shared: Shared) -> None:
         name = f"`next` alone, n={counts[0]}" + (f", {len(counts)} requests a call" * (len(counts) > 1))
         rate, leases = shared.functions.next(counts, bench.plan.window_s, bench.plan.pages // 2)
         findings.add("script", name, rate, "URLs/s")
-        tokens = [f'"{lease}"' for lease in leases]
-        requests = batches("POST", "/leases/release", "leases", tokens, PAGES_AT_ONCE)
-        state.send_all(bench.load, shared.stack.service, requests)
+        state.release(bench.load, shared.stack.service, leases)
 
 
 def next_round(shared: Shared) -> None:

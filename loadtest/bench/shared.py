@@ -37,6 +37,7 @@ def shared(bench: Bench) -> Iterator[Shared]:
         made = started.enter_context(stack(state.SETTINGS, plan.processes))
         for service in noops.values():
             service.wait()
+        made.wait()
         state.prepare(made, bench.load, web, bench.step)
         functions = Functions(made.store, read_settings(made.environment, {}))
         yield Shared(bench, web, noops, made, Minimal(made.store, plan.pages), functions)

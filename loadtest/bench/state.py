@@ -35,11 +35,11 @@ SETTINGS = {
 }
 DESCRIPTION = (
     "73-byte URLs on hosts of very different sizes (ten pages each on average, one host with a tenth of "
-    "all), every page with a model of its own, crawled once between an hour and 20 days ago, one in eleven "
-    f"with a signal waiting, about {DUE_SHARE:.0%} due. Politeness on: a host rests {REST_S} s after a "
-    "lease. Bandwidth 1,000,000 crawls/s, so that the pace never empties. What is leased in a measurement is "
-    "given back after it (outcomes: with a fetch time just after the page's last one), so that every round "
-    "finds the same state."
+    "all), every page with a model of its own, crawled once within the last 20 days, one in eleven "
+    f"with a signal waiting, about {DUE_SHARE:.0%} due. Politeness on: hosts rest {REST_S} s after a lease. "
+    "Bandwidth 1,000,000 crawls/s, so that the pace never empties. What is leased in a measurement is given "
+    "back after it (outcomes: with a fetch time just after the page's last one), so that every round finds "
+    "the same state."
 )
 Step = Callable[[str], None]
 
@@ -122,9 +122,15 @@ def send_all(load: Load, service: Service, requests: Sequence[bytes]) -> Tally:
 
 def give_back(load: Load, service: Service, bodies: Sequence[bytes]) -> None:
     """Release every page leased in these answers."""
-    tokens = [f'"{page["lease"]}"' for page in leased(bodies)]
-    if tokens:
+    release(load, service, [page["lease"] for page in leased(bodies)])
+
+
+def release(load: Load, service: Service, leases: Sequence[str]) -> None:
+    """The pages wait again, and after it so do their hosts."""
+    if leases:
+        tokens = [f'"{lease}"' for lease in leases]
         send_all(load, service, batches("POST", "/leases/release", "leases", tokens, PAGES_AT_ONCE))
+        time.sleep(float(REST_S))
 
 
 def take(load: Load, service: Service, pages: int) -> list[bytes]:
