@@ -14,7 +14,7 @@ from service.store.pages import HostPages, Pages
 
 TERMS_AGE_S = 1.0  # how old a price new pages may be ranked by; the worker renews it anyway
 UPDATE_TRIES = 4
-PAGES_PER_CALL = 64  # so that no call keeps others waiting
+PAGES_PER_CALL = 32  # a call stays short on a host of a million pages, where each lies in another bin
 CALLS_AT_ONCE = 2  # a bulk load leaves room for those who ask for pages
 
 
@@ -31,7 +31,7 @@ class Register:
     async def put(self, pages: Sequence[NewPage]) -> list[str]:
         """'added', 'updated' or a refusal per page.
 
-        One round trip per shard and 64 pages for new pages and whole models; a second for known pages of
+        One round trip per shard and 32 pages for new pages and whole models; a second for known pages of
         which only some fields were given, whose other fields are kept; more where others change them.
         """
         terms = await self._current_terms()
