@@ -13,7 +13,7 @@ from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
 from tests.store.world import SHARDS, World, colliding, hosts_of, urls_of
 
-MOST_MS = 5.0
+MOST_MS = 20.0  # by the wall: 5 would do on a machine of its own
 
 
 async def test_scattered_pages_are_all_there_and_known_the_second_time(world: World) -> None:
@@ -34,7 +34,7 @@ async def test_a_large_host_grows_bin_by_bin_in_short_calls(world: World) -> Non
     ]
     url = world.settings.redis_url
     async with redis_asyncio.Redis.from_url(url.replace("+cluster", "").split(",")[0]) as client:
-        await client.config_set("slowlog-log-slower-than", int(MOST_MS * 4000))
+        await client.config_set("slowlog-log-slower-than", int(MOST_MS * 1000))
         await client.slowlog_reset()
         assert await world.frontier.put_pages(pages) == ["added"] * 20_000
         slow = [entry for entry in await client.slowlog_get() if b"put_pages" in entry["command"]]
