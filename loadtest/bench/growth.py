@@ -18,6 +18,7 @@ from loadtest.bench.web import Web, get
 SLOW_US = 5000
 SLOW_KEPT = 100_000
 CONNECTIONS = 8
+PAGES_PER_HOST = 50
 
 
 def load_name(pages: int) -> str:
@@ -56,7 +57,7 @@ def growth(bench: Bench) -> None:
 
 def _fill(bench: Bench, made: Stack, pages: int) -> None:
     """Load and age the pages; notes speed, memory and slow calls."""
-    findings, web = bench.findings, Web(pages)
+    findings, web = bench.findings, Web(pages, PAGES_PER_HOST)
     made.wait()
     made.store.run("CONFIG", "SET", "slowlog-log-slower-than", SLOW_US)
     made.store.run("CONFIG", "SET", "slowlog-max-len", SLOW_KEPT)

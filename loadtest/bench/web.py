@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 PAGES_AT_ONCE = 1000
-PAGES_PER_HOST = 10
+PAGES_PER_HOST = 10  # of the web that is served from, so that politeness does not decide
 LARGE_SHARE = 10  # one page in so many is of the largest host
 OLDEST_S, YOUNGEST_S = 20 * 86400.0, 3600.0
 GOLDEN, SILVER, BRONZE = 0.6180339887, 0.4142135624, 0.3027756377
@@ -23,10 +23,11 @@ class Web:
     """So many pages; some hold a signal."""
 
     pages: int
+    pages_per_host: int = PAGES_PER_HOST
 
     @property
     def hosts(self) -> int:
-        return max(1, self.pages // PAGES_PER_HOST)
+        return max(1, self.pages // self.pages_per_host)
 
     def url(self, number: int) -> str:
         """73 bytes."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from service.clock import Clock
-from service.store.connection import Server
+from service.store.connection import Call, Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.pipe import Argument
 from service.store.rows import Row
@@ -19,6 +20,7 @@ from service.store.spread import Spread
 from service.store.wire import pack, unpack
 
 Groups = Sequence[tuple[int, Sequence[Row]]]  # items by shard
+ITEMS_PER_CALL = 64  # of one shard: a server answers nobody else meanwhile
 HostPages = tuple[str, str, list[str | int]]  # host id, host, then page id, which saying and path of each
 PUT_WORDS = {ord("a"): "added", ord("u"): "updated", ord("c"): "crowded", ord("g"): "unknown"}
 
@@ -72,7 +74,10 @@ class Pages:
         return await self._batch("signals", groups, window_s * 1000)
 
     async def requests(self, groups: Groups, *, half_life_s: float, batch: bytes) -> list[list[Any]]:
-        return await self._batch("requests", groups, half_life_s * 1000, batch)
+        # Each shard's items in one call: a part of a batch would be taken for a repeat of it.
+        before = (await self._clock.argument(), half_life_s * 1000, batch)
+        calls = [([self._prefixes[shard]], (*before, pack(items))) for shard, items in groups]
+        return [reply[1:] for reply in await self._server.call_shards("requests", calls)]
 
     async def next(
         self,
@@ -111,6 +116,11 @@ class Pages:
         await self._server.call("set_host", [self._prefixes[shard]], args)
 
     async def _batch(self, name: str, groups: Groups, *options: Argument) -> list[list[Any]]:
+        """The words for each group's items; many of one shard are several calls, so that each is short."""
         before = (await self._clock.argument(), *options)
-        calls = [([self._prefixes[shard]], (*before, pack(items))) for shard, items in groups]
-        return [reply[1:] for reply in await self._server.call_shards(name, calls)]
+        calls: list[Call] = []
+        for shard, items in groups:
+            parts = [items[at : at + ITEMS_PER_CALL] for at in range(0, len(items), ITEMS_PER_CALL)]
+            calls += [([self._prefixes[shard]], (*before, pack(part))) for part in parts]
+        words = iter(word for reply in await self._server.call_shards(name, calls) for word in reply[1:])
+        return [list(islice(words, len(items))) for _, items in groups]

@@ -105,6 +105,14 @@ local function add_host(found, shard, host, now)
   end
 end
 
+-- A host that gives one page and then rests has one candidate: its best.
+local function keep_best(found, first)
+  for at = first + 1, #found do
+    if found[at].worth > found[first].worth then found[first] = found[at] end
+    found[at] = nil
+  end
+end
+
 -- Candidates: the pages at or above the price in due order, and the nearest few if too few are due. Notes
 -- when the first host that was passed over will have rested.
 local function gather(shards, now, wanted, default_rest_ms)
@@ -121,7 +129,9 @@ local function gather(shards, now, wanted, default_rest_ms)
     if host.rest_until > now then
       rested_at = math.min(rested_at, host.rest_until)
     else
+      local first = #found + 1
       add_host(found, shard, host, now)
+      if host.rest_ms > 0 then keep_best(found, first) end
     end
   end
   table.sort(found, function(a, b) return a.worth > b.worth end)
