@@ -18,16 +18,17 @@ from service.domain import Policy, Price
 from service.policy.interval import join, part
 from service.policy.valuation import Valuation, solve, solved, valuation_of
 from service.settings import Settings
+from service.store.bins import Bin, Bins
 from service.store.connection import Server
 from service.store.control import Control
-from service.store.shards import Bin, Shards
-from workers.appraise import READY, Seen, look, models_of, rerank
+from service.store.shards import Shards
+from service.store.sweeps import Sweeps
+from workers.appraise import MOVED, READY, Seen, look, models_of, rerank
 from workers.explore import FLOOR_SHARE, KEPT, Unseen, choose
 
 BEST = 4  # of these, the one whose value is taken for what will be served next
 AIM_WEIGHT = 0.05  # of one sweep in the slack
 MOST_SLACK = 0.95
-MOVED = 0.02  # a price this far from the one swept with (relative) calls for a sweep
 
 
 class Repricer:
@@ -35,6 +36,7 @@ class Repricer:
 
     def __init__(self, server: Server, settings: Settings, clock: Clock) -> None:
         self._shards = Shards(server, settings.shards)
+        self._bins, self._sweeps = Bins(server, settings.shards), Sweeps(server, settings.shards)
         self._control = Control(server, clock)
         self._settings = settings
         self._swept: dict[int, tuple[float, float, str]] = {}  # shard: when, price, of which value
@@ -51,16 +53,19 @@ class Repricer:
         """Rank every page of a shard by the price and the policy of this moment, if it is time to."""
         price, policy = await self._control.price(), await self._control.policy()
         if not self._is_due(shard, price, policy, now_at):
-            await self._shards.confirm_price(shard, checked_at=now_at)
+            await self._sweeps.confirm_price(shard, checked_at=now_at)
             return 0
-        if await self._shards.ranked_by(shard) not in (policy.value_name, None):
-            await self._shards.forget_host_prices(shard)
+        ranked_by = await self._sweeps.ranked_by(shard)
+        if ranked_by not in (policy.value_name, None):
+            await self._sweeps.forget_host_prices(shard)
         if price.of != policy.value_name:
             price = await self._open_price(shard, policy, now_at)
         seen = Seen(unseen=Unseen(policy.min_crawls_per_day))
         async for bins, valuation in self._valued(shard, policy):
-            seen.renewed += await self._shards.reprice(shard, rerank(bins, price, valuation, now_at, seen))
-        await self._shards.finish_sweep(
+            anew = ranked_by != policy.value_name
+            items = rerank(bins, price, valuation, now_at, seen, anew=anew)
+            seen.renewed += await self._bins.reprice(shard, items)
+        await self._sweeps.finish_sweep(
             shard,
             swept_at=now_at,
             ranked_by=policy.value_name,
@@ -78,10 +83,10 @@ class Repricer:
         """The shard's pages, some at a time, and how the policy values them."""
         valuation = valuation_of(policy)
         if valuation is not None:
-            async for bins in self._shards.full_bins(shard):
+            async for bins in self._bins.walk(shard):
                 yield bins, valuation
             return
-        groups = [bins async for bins in self._shards.full_bins(shard)]
+        groups = [bins async for bins in self._bins.walk(shard)]
         if not groups:
             return
         share = await self._share(shard) * (await self._control.bandwidth()).crawls_per_second
@@ -127,7 +132,7 @@ class Repricer:
         and it may not be among the candidates a script looks at. The lift follows the best of them: the
         mean of what is served lies above it where signals make values jump.
         """
-        tops = [np.frombuffer(raw, dtype=np.float32) for raw in await self._shards.top_values(price.of)]
+        tops = [np.frombuffer(raw, dtype=np.float32) for raw in await self._sweeps.top_values(price.of)]
         values = np.sort(np.concatenate([np.empty(0, dtype=np.float32), *tops]))[::-1]
         if price.served <= 0 or not len(values):
             return
