@@ -139,7 +139,7 @@ def is_settled(
     valuation: Valuation,
     tolerance: float,
 ) -> NDArray[np.bool_]:
-    """Which stored rankings `ranking_rows` would give again, but for prices that moved less than the tolerance.
+    """Which stored rankings are what `ranking_rows` would give, at prices within a tolerance of theirs.
 
     A dormant page looks the same at any price out of its reach, so it needs no inversion to be told.
     """
@@ -153,13 +153,14 @@ def is_settled(
     else:
         known["near"], known["far"] = objective.growth(seen)
         known["ceiling"] = np.full_like(level, np.inf)
-    same = np.all([stored[name] == value.astype(np.float32) for name, value in known.items()], axis=0)
+    same = [stored[name] == value.astype(np.float32) for name, value in known.items()]
     depth = np.abs(row["interval_s"]) * row["tempo"] + row["lead"]
     left = np.exp(row["lead"])
     gain = (1.0 - left) + (1.0 - left * (1.0 - row["lead"])) / np.maximum(depth, 1e-30)
     near = np.abs(row["base"] - level) <= tolerance * level
     near &= np.abs(row["base"] + row["slope"] * gain - least) <= tolerance * least
-    return same & (dormant == (row["interval_s"] < 0)) & (dormant | near)
+    as_dormant = dormant == (row["interval_s"] < 0)
+    return np.asarray(np.all([*same, as_dormant, dormant | near], axis=0))
 
 
 def stored_value(head: NDArray[Any], *, effective_s: float, elapsed_s: float) -> float:

@@ -1,4 +1,4 @@
-"""The bins of a shard's hosts as workers walk over them: their pages' records and anchors, and their rankings."""
+"""The bins of a shard's hosts as workers walk over them: records and anchors to read, rankings to write."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.store import keys
-from service.store.connection import Argument, Server
+from service.store.connection import Server
 from service.store.wire import pack, pairs
 
 HOSTS_AT_ONCE = 200  # found by one step of a scan
 BINS_AT_ONCE = 32  # read in one round trip
 PAGES_AT_ONCE = 8192  # given to a worker together
-PAGES_PER_WRITE = 128  # re-ranked by one call, so that no call is long
+PAGES_PER_WRITE = 96  # re-ranked by one call, so that no call is long
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ class Bins:
         return [_bin(name, answers[2 * at], answers[2 * at + 1]) for at, name in enumerate(names)]
 
     async def reprice(self, shard: int, items: Sequence[tuple[Bin, Rankings]]) -> int:
-        """Write rankings back, some bins per call. Returns how many were taken."""
-        calls: list[list[Argument]] = []
+        """Write rankings back, some bins per call, one call per round trip; how many were taken."""
+        calls: list[list[Any]] = []
         room = 0
         for bin_, pages in items:
             if len(pages) > room:
@@ -123,8 +123,8 @@ class Bins:
                 room = PAGES_PER_WRITE
             calls[-1] += _reprice_arguments(bin_, pages)
             room -= len(pages)
-        replies = await self._server.call_many("reprice", [self._prefixes[shard]], calls)
-        return sum(int(reply[1]) for reply in replies)
+        keys_ = [self._prefixes[shard]]
+        return sum([int((await self._server.call("reprice", keys_, call))[1]) for call in calls])
 
 
 def _bin(name: BinName, stored: Any, scored: Any) -> Bin:
@@ -135,7 +135,7 @@ def _bin(name: BinName, stored: Any, scored: Any) -> Bin:
     return Bin(*name, *columns)
 
 
-def _reprice_arguments(bin_: Bin, pages: Rankings) -> tuple[Argument, ...]:
+def _reprice_arguments(bin_: Bin, pages: Rankings) -> tuple[Any, ...]:
     """A bin of `reprice`; ids go as text, which the script hands on as it is."""
     ids, versions, rankings = zip(*pages, strict=True)
     return bin_.host_id, bin_.number, pack(list(map(str, ids))), bytes(versions), b"".join(rankings)

@@ -28,14 +28,24 @@ class Sweeps:
                 pipeline.execute_command("HDEL", keys.host(self._prefixes[shard], host_id), "price")
             await self._server.run(pipeline)
 
-    async def finish_sweep(
+    async def keep(self, shard: int, sweep: bytes) -> None:
+        """Keep how far a sweep has got, for whoever goes on with it."""
+        await self._server.call("cursor", [self._prefixes[shard]], [sweep])
+
+    async def begun(self, shard: int) -> bytes | None:
+        """How far an unfinished sweep had got; None if there is none that can be gone on with."""
+        word, *kept = await self._server.call("cursor", [self._prefixes[shard]], [""])
+        return bytes(kept[0]) if word == b"begun" else None
+
+    async def finish(
         self, shard: int, *, swept_at: float, ranked_by: str, fresh_weight: float, weight: float, top: bytes
     ) -> None:
         """Note when the prices of this shard's sweep were read, and what freshness and values it saw."""
         seen = ("fresh", repr(fresh_weight), "weight", repr(weight), "top", top, "ranked_by", ranked_by)
-        await self._server.execute(
-            "HSET", keys.meta(self._prefixes[shard]), "priced_at", f"{swept_at:.3f}", *seen
-        )
+        meta, pipeline = keys.meta(self._prefixes[shard]), self._server.pipeline()
+        pipeline.execute_command("HSET", meta, "priced_at", f"{swept_at:.3f}", *seen)
+        pipeline.execute_command("HDEL", meta, "sweep")
+        await self._server.run(pipeline)
 
     async def top_values(self, ranked_by: str) -> list[bytes]:
         """The largest values of this name each shard's last sweep saw, packed; one round trip."""
