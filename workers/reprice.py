@@ -6,8 +6,10 @@ a dormant page whose ceiling the falling price has passed comes back by this swe
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from service.store.control import Control
 from service.store.shards import Shards
 from service.store.sweeps import Sweeps
 from workers.appraise import READY, Seen, look, models_of, rerank
+from workers.behind import Behind
 from workers.explore import FLOOR_SHARE, KEPT, Unseen, choose
 from workers.ownership import GoOn, always
 from workers.sweep import Sweep, is_near
@@ -77,16 +80,21 @@ class Repricer:
         self, shard: int, sweep: Sweep, policy: Policy, now_at: float, go_on: GoOn, *, anew: bool
     ) -> bool:
         """Rank the rest of the pages; False if it had to stop before the end."""
-        kept_at = time.monotonic()
-        async for bins, valuation in self._valued(shard, policy, sweep.place):
-            items = rerank(bins, sweep.price, valuation, now_at, sweep.seen, anew=anew)
-            sweep.seen.renewed += await self._bins.reprice(shard, items)
-            may_go_on = await go_on()
-            if not may_go_on or time.monotonic() - kept_at > KEEP_S:
+        kept_at, behind = time.monotonic(), Behind()
+        async with behind:
+            async for bins, valuation in self._valued(shard, policy, sweep.place):
+                work = partial(rerank, bins, sweep.price, valuation, now_at, sweep.seen, anew=anew)
+                items = await asyncio.to_thread(work)
+                sweep.seen.renewed += await behind.start(self._bins.reprice(shard, items))
+                may_go_on = await go_on()
+                if may_go_on and time.monotonic() - kept_at < KEEP_S:
+                    continue
+                sweep.seen.renewed += await behind.finish()
                 await self._sweeps.keep(shard, sweep.pack())
                 kept_at = time.monotonic()
-            if not may_go_on:
-                return False
+                if not may_go_on:
+                    return False
+            sweep.seen.renewed += await behind.finish()
         return True
 
     async def _finish(self, shard: int, sweep: Sweep, policy: Policy, now_at: float) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from service.store.connection import Server
+from service.store.node import Command
 
-T = TypeVar("T")
 SPARE_S = 0.25  # time without calls that may be made up for later: what ranking some pages takes
-REMEMBERED = 32  # calls of a kind by which the next is judged
+REMEMBERED = 64  # calls of a kind by which the next is judged
 
 
 class Throttle:
@@ -27,12 +27,12 @@ class Throttle:
         """A call of this kind began then, and was waited for.
 
         Others' calls and a busy machine only add to a wait, so what the server itself needs for a call is
-        taken to be the lower quartile of the last waits for its kind. A server that makes most calls wait is
-        left alone for longer.
+        taken to be what the quickest tenth of the last of its kind were waited for. A server that makes
+        nearly all of them wait is left alone for longer.
         """
         waits = self._waits[kind]
         waits.append(waited_s)
-        took_s = min(waited_s, sorted(waits)[len(waits) // 4])
+        took_s = min(waited_s, sorted(waits)[len(waits) // 10])
         self._paid_at = max(self._paid_at, began_at - SPARE_S) + took_s / self._share
 
     def pause_s(self, now_at: float) -> float:
@@ -46,26 +46,20 @@ class ThrottledServer(Server):
         super().__init__(url, connections=connections)
         self._throttle = Throttle(share)
 
-    async def call(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
-        return await self._in_turn(name, super().call(name, keys, args))
-
-    async def _call_some(self, name: str, keys: Sequence[str], calls: Sequence[Sequence[Any]]) -> list[Any]:
-        return await self._in_turn(name, super()._call_some(name, keys, calls))
-
-    async def execute(self, *command: Any) -> Any:
-        return await self._in_turn(str(command[0]), super().execute(*command))
-
-    async def run(self, pipeline: Any) -> list[Any]:
-        return await self._in_turn("pipeline", super().run(pipeline))
-
-    async def _in_turn(self, kind: str, work: Awaitable[T]) -> T:
+    async def _send(self, commands: Sequence[Command]) -> list[Any]:
         pause_s = self._throttle.pause_s(time.perf_counter())
         if pause_s > 0:
             await asyncio.sleep(pause_s)
         began_at, busy_s = time.perf_counter(), time.thread_time()
         try:
-            return await work
+            return await super()._send(commands)
         finally:
             # What this process itself did meanwhile was not waiting.
             waited_s = time.perf_counter() - began_at - (time.thread_time() - busy_s)
-            self._throttle.add(kind, began_at, max(0.0, waited_s))
+            self._throttle.add(_kind(commands), began_at, max(0.0, waited_s))
+
+
+def _kind(commands: Sequence[Command]) -> str:
+    """The function called, or the command."""
+    name, *arguments = commands[0] if commands else ("",)
+    return str(arguments[0]) if name == "FCALL" else str(name)

@@ -13,7 +13,7 @@ from service.store.wire import pack, pairs
 HOSTS_AT_ONCE = 200  # found by one step of a scan
 BINS_AT_ONCE = 32  # read in one round trip
 PAGES_AT_ONCE = 8192  # given to a worker together
-PAGES_PER_WRITE = 96  # re-ranked by one call, so that no call is long
+PAGES_PER_WRITE = 128  # re-ranked by one call, so that no call is long
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@
 -- Reply: 'repriced', how many.
 
 local RANKING_SIZE = MODEL_AT - RANKING_AT
+local KEYED_BY = '<fxxxxf' .. ('x'):rep(RANKING_SIZE - 16) .. 'f'  -- interval, ceiling and credit of a ranking
 
 local function new_due(record, ranking, anchor)
-  local interval_s, _, ceiling = struct.unpack('<fff', ranking)
-  local credit_s = struct.unpack('<f', ranking, RANKING_SIZE - 3)
+  local interval_s, ceiling, credit_s = struct.unpack(KEYED_BY, ranking)
   if credit_s < 0 then return ranked_due(interval_s, ceiling, anchor) end
   local r = unpack_head(record)
   return ranked_due(interval_s, ceiling, aged_since(anchor, credit_s, r.crawled_at, r.signals))
