@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,8 @@ from service.store.wire import pack, pairs
 HOSTS_AT_ONCE = 200  # found by one step of a scan
 BINS_AT_ONCE = 32  # read in one round trip
 PAGES_AT_ONCE = 8192  # given to a worker together
-PAGES_PER_WRITE = 128  # re-ranked by one call, so that no call is long
+PAGES_PER_WRITE = 64  # re-ranked by one call, so that no call is long
+WRITES_AT_ONCE = 2  # the server has the next call when it is done with one
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,10 @@ class Bins:
         return [_bin(name, answers[2 * at], answers[2 * at + 1]) for at, name in enumerate(names)]
 
     async def reprice(self, shard: int, items: Sequence[tuple[Bin, Rankings]]) -> int:
-        """Write rankings back, some bins per call, one call per round trip; how many were taken."""
+        """Write rankings back, some bins per call; how many were taken.
+
+        Few calls are under way at a time: a server runs all it has received before it listens to others.
+        """
         calls: list[list[Any]] = []
         room = 0
         for bin_, pages in items:
@@ -123,8 +128,12 @@ class Bins:
                 room = PAGES_PER_WRITE
             calls[-1] += _reprice_arguments(bin_, pages)
             room -= len(pages)
-        keys_ = [self._prefixes[shard]]
-        return sum([int((await self._server.call("reprice", keys_, call))[1]) for call in calls])
+        ways = [self._reprice_each(shard, calls[way::WRITES_AT_ONCE]) for way in range(WRITES_AT_ONCE)]
+        return sum(await asyncio.gather(*ways))
+
+    async def _reprice_each(self, shard: int, calls: list[list[Any]]) -> int:
+        replies = [await self._server.call("reprice", [self._prefixes[shard]], call) for call in calls]
+        return sum(int(reply[1]) for reply in replies)
 
 
 def _bin(name: BinName, stored: Any, scored: Any) -> Bin:
