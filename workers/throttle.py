@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.store.connection import Server
-from service.store.node import Command
+from service.store.pipe import Command
 
 SPARE_S = 0.25  # time without calls that may be made up for later: what ranking some pages takes
 REMEMBERED = 64  # calls of a kind by which the next is judged

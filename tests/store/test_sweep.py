@@ -31,6 +31,7 @@ async def filled(world: World) -> int:
     for _ in range(60):
         world.advance(60)
         await world.crawl()
+    await world.frontier.control.set_policy(explore=0.0)  # no page is promoted
     await set_price(world, PRICE)
     await Repricer(world.server, world.settings, world.clock).sweep(shard, world.clock.now_at)
     return shard
