@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 
 from service.domain import Belief, Model, Price
 from service.errors import InvalidModel
-from service.policy.ranking import Ranking, depth_below, local_value, open_value, rank, storable
+from service.policy.objectives import Objective
+from service.policy.ranking import (
+    Ranking,
+    depth_below,
+    is_dormant,
+    local_value,
+    open_value,
+    rank,
+    storable,
+)
 from service.policy.valuation import NCIS, Valuation
 from service.store.records import MODEL, RANKING
 
@@ -96,14 +105,9 @@ def ranking_rows(
     is how far (in depth) a page becomes due before that. `due` overrides the due price page by page.
     """
     objective, seen = valuation.objective, valuation.believe(model)
-    top = _finite(objective.ceiling(seen))
-    least = np.maximum(price.due if due is None else due, _LEAST_LEVEL * top)
-    if objective.growth is None:
-        ranking = rank(np.maximum(least, np.minimum(price.centre, _CENTRE_LEVEL * top)), seen, objective)
-        lead = -depth_below(least, ranking)
-    else:
-        ranking = rank(least, seen, objective)
-        lead = np.zeros_like(ranking.depth)
+    least, level = _levels(seen, price, due, objective)
+    ranking = rank(level, seen, objective)
+    lead = -depth_below(least, ranking) if objective.growth is None else np.zeros_like(ranking.depth)
     silent = np.asarray(seen.silent_rate, dtype=np.float64)
     depth = ranking.depth - lead
     interval = np.divide(depth, silent, out=np.ones_like(silent), where=silent > 0)
@@ -113,6 +117,50 @@ def ranking_rows(
     for name in ("ceiling", "base", "slope", "near", "far"):
         rows[name] = getattr(ranking, name)
     return rows
+
+
+def _levels(
+    seen: Model, price: Price, due: NDArray[np.float64] | None, objective: Objective
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The value each page is due at, and the one its local form is centred on."""
+    top = _finite(objective.ceiling(seen))
+    least = np.maximum(price.due if due is None else due, _LEAST_LEVEL * top)
+    if objective.growth is not None:
+        return least, least
+    return least, np.maximum(least, np.minimum(price.centre, _CENTRE_LEVEL * top))
+
+
+def is_settled(
+    stored: NDArray[Any],
+    model: Model,
+    price: Price,
+    due: NDArray[np.float64],
+    *,
+    valuation: Valuation,
+    tolerance: float,
+) -> NDArray[np.bool_]:
+    """Which stored rankings are what `ranking_rows` would give, at prices within a tolerance of theirs.
+
+    A dormant page looks the same at any price out of its reach, so it needs no inversion to be told.
+    """
+    objective, seen = valuation.objective, valuation.believe(model)
+    least, level = _levels(seen, price, due, objective)
+    row = {name: stored[name].astype(np.float64) for name in RANKING.names or ()}
+    dormant = is_dormant(level, seen, objective)
+    known = {"tempo": seen.silent_rate, "credit_s": valuation.credit_s(seen)}
+    if objective.growth is None:
+        known["ceiling"] = _finite(objective.ceiling(seen))
+    else:
+        known["near"], known["far"] = objective.growth(seen)
+        known["ceiling"] = np.full_like(level, np.inf)
+    same = [stored[name] == value.astype(np.float32) for name, value in known.items()]
+    depth = np.abs(row["interval_s"]) * row["tempo"] + row["lead"]
+    left = np.exp(row["lead"])
+    gain = (1.0 - left) + (1.0 - left * (1.0 - row["lead"])) / np.maximum(depth, 1e-30)
+    near = np.abs(row["base"] - level) <= tolerance * level
+    near &= np.abs(row["base"] + row["slope"] * gain - least) <= tolerance * least
+    as_dormant = dormant == (row["interval_s"] < 0)
+    return np.asarray(np.all([*same, as_dormant, dormant | near], axis=0))
 
 
 def stored_value(head: NDArray[Any], *, effective_s: float, elapsed_s: float) -> float:

@@ -26,9 +26,9 @@ from service.policy.exploration import optimistic
 from service.policy.ranking import storable
 from service.policy.reputation import discredited
 from service.policy.valuation import NCIS, Valuation
+from service.store.bins import Bin
 from service.store.learned import HostPages
 from service.store.records import STARTED, pack_rows, read_heads
-from service.store.shards import Bin
 from service.sums import DEFAULTS, FIGURES, Said, Sums
 from service.trust import read_trust
 

@@ -24,7 +24,9 @@ from service.errors import SchedulerError
 from service.frontier import Frontier
 from service.lines import read_line, write_line
 from service.settings import Settings
+from service.store.bins import Bins
 from service.store.connection import Server
+from service.store.shards import Shards
 
 LINES_PER_BLOCK = 10_000
 OUTCOMES_PER_CALL = 1000
@@ -166,7 +168,7 @@ async def _export(settings: Settings, stream: BinaryIO, progress: Progress) -> N
         task = progress.add_task("", total=total, pages=0)
         written = 0
         for shard in range(settings.shards):
-            async for lines in _lines(frontier, shard):
+            async for lines in _lines(frontier.shards, Bins(server, settings.shards), shard):
                 stream.write(b"".join(lines))
                 written += len(lines)
                 progress.update(task, completed=written, pages=written)
@@ -174,9 +176,9 @@ async def _export(settings: Settings, stream: BinaryIO, progress: Progress) -> N
         await server.close()
 
 
-async def _lines(frontier: Frontier, shard: int) -> AsyncIterator[list[bytes]]:
-    async for bins in frontier.shards.full_bins(shard):
-        names = await frontier.shards.host_names(shard, [page_bin.host_id for page_bin in bins])
+async def _lines(shards: Shards, walked: Bins, shard: int) -> AsyncIterator[list[bytes]]:
+    async for bins in walked.walk(shard):
+        names = await shards.host_names(shard, [page_bin.host_id for page_bin in bins])
         found = zip(names, bins, strict=True)  # a host without a name was removed meanwhile
         yield [write_line(name, raw) for name, page_bin in found if name for raw in page_bin.records]
 

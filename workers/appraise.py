@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.beliefs import ranking_rows
+from service.beliefs import is_settled, ranking_rows
 from service.domain import Floats, Model, Price
 from service.policy.interval import select
+from service.policy.objectives import Objective
 from service.policy.valuation import Valuation
+from service.store.bins import Bin, Rankings
 from service.store.records import (
     CRAWLED,
     HELD,
@@ -22,17 +24,17 @@ from service.store.records import (
     pack_rows,
     read_heads,
 )
-from service.store.shards import Bin
 from workers.explore import Unseen
 
 READY = 48  # pages that should stand above the due price: the candidates a script compares
-Reranked = tuple[Bin, list[tuple[int, int, bytes]]]
+MOVED = 0.02  # a price this far (relative) from the one a page is ranked by calls for a new ranking
 
 
 @dataclass(slots=True)
 class Seen:
     """What a sweep has seen of its shard so far."""
 
+    pages: int = 0
     renewed: int = 0
     fresh: float = 0.0  # importance of the copies expected fresh
     weight: float = 0.0  # importance of all pages
@@ -42,61 +44,85 @@ class Seen:
 
 def models_of(bins: list[Bin]) -> Model:
     """The models of bins' pages, in their order."""
-    return model_of(read_heads([raw for page_bin in bins for raw in page_bin.records]))
+    return model_of(_heads(bins))
 
 
-def look(bins: list[Bin], valuation: Valuation, now_at: float, seen: Seen) -> NDArray[Any]:
+def _heads(bins: list[Bin]) -> NDArray[Any]:
+    return read_heads([raw for page_bin in bins for raw in page_bin.records])
+
+
+def look(bins: list[Bin], valuation: Valuation, now_at: float, seen: Seen) -> tuple[NDArray[Any], Model]:
     """Add what these pages show to `seen`: freshness, the largest values, who was not seen for long."""
-    heads = read_heads([raw for page_bin in bins for raw in page_bin.records])
+    heads = _heads(bins)
     model = model_of(heads)
     anchors_ms = np.concatenate([page_bin.anchors_ms for page_bin in bins])
     effective_s = np.maximum(0.0, now_at - anchors_ms / 1000)
-    seen.unseen.look(bins, heads, now_at)
+    crawled_s = np.maximum(0.0, now_at - crawled_at_ms(heads) / 1000)
     crawled = (heads["flags"] & CRAWLED) > 0
-    seen.fresh += float(
-        np.sum(model.importance * np.where(crawled, np.exp(-model.silent_rate * effective_s), 0))
-    )
-    seen.weight += float(np.sum(model.importance))
     waiting = crawled & ((heads["flags"] & (LEASED | PARKED | HELD)) == 0)
-    if waiting.any():
-        _note_values(_values(heads, model, effective_s, valuation, waiting, now_at), seen)
-    return heads
-
-
-def _values(
-    heads: NDArray[Any],
-    model: Model,
-    effective_s: Floats,
-    valuation: Valuation,
-    which: NDArray[np.bool_],
-    now_at: float,
-) -> Floats:
+    seen.pages += len(heads)
+    seen.unseen.look(bins, heads, now_at)
+    fresh = np.where(crawled, np.exp(-model.silent_rate * effective_s), 0)
+    seen.fresh += float(np.sum(model.importance * fresh))
+    seen.weight += float(np.sum(model.importance))
     believed = valuation.believe(model)
-    depth = valuation.depth(
-        believed,
-        elapsed_s=np.maximum(0.0, now_at - crawled_at_ms(heads) / 1000),
-        effective_s=effective_s,
-        signals=heads["signals"].astype(np.float64),
-    )
-    return valuation.objective.value(depth[which], select(believed, which))
+    signals = heads["signals"].astype(np.float64)
+    depth = valuation.depth(believed, elapsed_s=crawled_s, effective_s=effective_s, signals=signals)
+    if waiting.any():
+        _note_values(depth[waiting], select(believed, waiting), valuation.objective, seen)
+    return heads, believed
 
 
-def _note_values(values: Floats, seen: Seen) -> None:
+def _note_values(depth: Floats, believed: Model, objective: Objective, seen: Seen) -> None:
+    """Keep the largest values; what cannot be among them is not computed."""
+    if objective.most is None:
+        return _keep_largest(objective.value(depth, believed), seen)
+    most = objective.most(depth, believed)
+    promising = np.zeros(len(most), dtype=bool)
+    promising[np.argpartition(-most, READY)[:READY] if len(most) > READY else slice(None)] = True
+    _keep_largest(objective.value(depth[promising], select(believed, promising)), seen)
+    least = seen.top.min() if len(seen.top) == READY else 0.0
+    left = ~promising & (most > least)
+    return _keep_largest(objective.value(depth[left], select(believed, left)), seen)
+
+
+def _keep_largest(values: Floats, seen: Seen) -> None:
     best = np.concatenate([seen.top, values.astype(np.float32)])
     seen.top = best if len(best) <= READY else -np.partition(-best, READY - 1)[:READY]
 
 
-def rerank(bins: list[Bin], price: Price, valuation: Valuation, now_at: float, seen: Seen) -> list[Reranked]:
-    """New rankings per bin; adds what these pages show to `seen`."""
-    heads = look(bins, valuation, now_at, seen)
-    rows = pack_rows(ranking_rows(model_of(heads), price, _due_prices(bins, price), valuation=valuation))
-    items: list[Reranked] = []
-    at = 0
-    for page_bin in bins:
-        end = at + len(page_bin.ids)
-        versions = heads["version"][at:end].tolist()
-        items.append((page_bin, list(zip(page_bin.ids, versions, rows[at:end], strict=True))))
-        at = end
+def rerank(
+    bins: list[Bin], price: Price, valuation: Valuation, now_at: float, seen: Seen, *, anew: bool = False
+) -> list[tuple[Bin, Rankings]]:
+    """New rankings of the pages that need one, bin by bin; adds what all of them show to `seen`.
+
+    `anew`: what was ranked before was ranked by another value.
+    """
+    heads, believed = look(bins, valuation, now_at, seen)
+    due = _due_prices(bins, price)
+    stale = np.ones(len(heads), dtype=bool)
+    if not anew:
+        seen_so = replace(valuation, believe=lambda _: believed)
+        stale = ~is_settled(heads["ranking"], believed, price, due, valuation=seen_so, tolerance=MOVED)
+    if not stale.any():
+        return []
+    some = replace(valuation, believe=lambda model: model)
+    rows = ranking_rows(select(believed, stale), price, due[stale], valuation=some)
+    return _by_bin(bins, np.flatnonzero(stale), heads["version"][stale], pack_rows(rows))
+
+
+def _by_bin(
+    bins: list[Bin], places: NDArray[np.intp], versions: NDArray[np.uint8], rows: list[bytes]
+) -> list[tuple[Bin, Rankings]]:
+    """The rankings of the pages at these places, by their bins."""
+    ends = np.cumsum([len(page_bin.ids) for page_bin in bins])
+    cuts = [0, *np.searchsorted(places, ends).tolist()]
+    items = []
+    for page_bin, end, low, high in zip(bins, ends.tolist(), cuts, cuts[1:], strict=False):
+        if high > low:
+            first = end - len(page_bin.ids)
+            ids = [page_bin.ids[at - first] for at in places[low:high].tolist()]
+            items.append((page_bin, list(zip(ids, versions[low:high].tolist(), rows[low:high], strict=True))))
     return items
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.domain import Floats
+from service.store.bins import Bin
 from service.store.records import CRAWLED, FIXED, HELD, LEASED, PARKED, crawled_at_ms
-from service.store.shards import Bin
 
 KEPT = 1024  # candidates remembered of one shard
 FLOOR_SHARE = 0.5  # most of a shard's bandwidth floors may take
@@ -37,19 +37,30 @@ class Unseen:
         waiting = ((flags & CRAWLED) > 0) & ((flags & (LEASED | PARKED | HELD)) == 0)
         unseen_s: Floats = np.where(waiting, now_at - crawled_at_ms(heads) / 1000, 0.0)
         missed = unseen_s * np.maximum(heads["floor"], self.floor) / DAY_S
-        names = [(page_bin.host_id, page_id) for page_bin in bins for page_id in page_bin.ids]
-        _keep(self.oldest, np.where(flags & FIXED, 0.0, unseen_s), 0.0, names)
-        _keep(self.starving, missed, 1.0, names)
+        ends = np.cumsum([len(page_bin.ids) for page_bin in bins])
+        for kept, urgency, least in (
+            (self.oldest, np.where(flags & FIXED, 0.0, unseen_s), 0.0),
+            (self.starving, missed, 1.0),
+        ):
+            new = _most_urgent(urgency, max(least, kept[-1][0]) if len(kept) == KEPT else least)
+            kept += [(float(urgency[at]), _name(bins, ends, at)) for at in new]
+            kept.sort(reverse=True)
+            del kept[KEPT:]
 
 
-def _keep(kept: list[tuple[float, PageName]], urgency: Floats, least: float, names: list[PageName]) -> None:
-    """Keep the most urgent of what was kept and what is new, above what is the least."""
+def _most_urgent(urgency: Floats, least: float) -> list[int]:
+    """Where the most urgent pages stand, of those above what is the least."""
     new = np.flatnonzero(urgency > least)
     if len(new) > KEPT:
         new = new[np.argpartition(-urgency[new], KEPT)[:KEPT]]
-    kept += [(float(urgency[at]), names[at]) for at in new.tolist()]
-    kept.sort(reverse=True)
-    del kept[KEPT:]
+    return new.tolist()
+
+
+def _name(bins: list[Bin], ends: NDArray[np.intp], at: int) -> PageName:
+    """The page that stands at a place, counted over all bins."""
+    number = int(np.searchsorted(ends, at, side="right"))
+    page_bin = bins[number]
+    return page_bin.host_id, page_bin.ids[at - int(ends[number]) + len(page_bin.ids)]
 
 
 def choose(

@@ -27,6 +27,7 @@ from service.store.learned import HostPages, Learned
 from service.store.observations import Observation, Observations
 from service.sums import listen, pack_said, read_said
 from service.trust import believable_dates, pack_trust, read_trust, update
+from workers.ownership import GoOn, always
 
 AT_ONCE = 256  # observations committed together: keeps the script short
 PAGES_AT_ONCE = 16_384  # pages refitted together
@@ -59,19 +60,21 @@ class Learner:
             remodelled += await self.learn(shard, now_at)
         return remodelled
 
-    async def learn(self, shard: int, now_at: float) -> int:
-        """Drain and refit one shard."""
-        await self.drain_all(shard)
-        remodelled = await self.refit(shard, now_at)
+    async def learn(self, shard: int, now_at: float, go_on: GoOn = always) -> int:
+        """Drain and refit one shard, as far as `go_on` lets it: what is left waits for the next owner."""
+        await self.drain_all(shard, go_on)
+        remodelled = await self.refit(shard, now_at, go_on)
         telemetry.WORKER_RUN.labels("learn").set(time.time())
         return remodelled
 
-    async def drain_all(self, shard: int) -> int:
+    async def drain_all(self, shard: int, go_on: GoOn = always) -> int:
         """Fold every observation there is into evidence, those a dead owner had begun first; how many."""
         folded = 0
         for begun in (True, False):
             while count := await self.drain(shard, begun=begun):
                 folded += count
+                if not await go_on():
+                    return folded
             if count is None:  # another owner is at it: what was begun may not be finished
                 break
         return folded
@@ -103,7 +106,7 @@ class Learner:
         )
         return len(observations) if kept_whole else None
 
-    async def refit(self, shard: int, now_at: float) -> int:
+    async def refit(self, shard: int, now_at: float, go_on: GoOn = always) -> int:
         """New models for the pages of hosts that have news."""
         remodelled = 0
         price, policy = await self._control.price(), await self._control.policy()
@@ -111,6 +114,8 @@ class Learner:
         valuation = valuation_of(policy) if price.of == policy.value_name else None
         async for hosts in self._learned.hosts_with_news(shard, PAGES_AT_ONCE):
             remodelled += await self._refit_some(shard, hosts, price, valuation, now_at)
+            if not await go_on():
+                break
         if remodelled:
             said = listen(await self._learned.all_sums(shard))
             figures = {number: row.tolist() for number, row in said.figures.items()}

@@ -6,15 +6,16 @@ import asyncio
 import logging
 import os
 import signal
+from functools import partial
 
 from service.clock import ServerClock
 from service.errors import StoreUnavailable
 from service.settings import Settings
-from service.store.connection import Server
 from service.store.control import Control
 from workers.learn import Learner
-from workers.ownership import Ownership
+from workers.ownership import GoOn, Ownership
 from workers.reprice import Repricer
+from workers.throttle import ThrottledServer
 
 log = logging.getLogger("freshet.worker")
 ROUND_S = 1.0  # pause between rounds
@@ -25,7 +26,8 @@ YIELDING = 10  # how far the process stands back where it shares a machine with 
 async def work(settings: Settings) -> None:
     """Run until told to stop."""
     os.nice(YIELDING)
-    server, clock = Server(settings.redis_url, connections=4), ServerClock()
+    server = ThrottledServer(settings.redis_url, connections=4, share=settings.worker_share)
+    clock = ServerClock()
     ownership = Ownership(server, clock, settings.shards)
     repricer, learner = Repricer(server, settings, clock), Learner(server, settings, clock)
     control = Control(server, clock)
@@ -52,17 +54,22 @@ async def _round(
         for shard in sorted(await ownership.renew()):
             now_at = await control.now()  # ends the round where nothing answers
             if not stop.is_set() and await ownership.keep(shard):
-                pause_s = max(pause_s, await _do(shard, repricer, learner, now_at))
+                go_on = partial(_may_go_on, shard, ownership, stop)
+                pause_s = max(pause_s, await _do(shard, repricer, learner, now_at, go_on))
     except StoreUnavailable as error:
         return _warn(error)
     return pause_s
 
 
-async def _do(shard: int, repricer: Repricer, learner: Learner, now_at: float) -> float:
+async def _may_go_on(shard: int, ownership: Ownership, stop: asyncio.Event) -> bool:
+    return not stop.is_set() and await ownership.still_owns(shard)
+
+
+async def _do(shard: int, repricer: Repricer, learner: Learner, now_at: float, go_on: GoOn) -> float:
     """What is due for one shard; where it cannot be reached the others go on."""
     try:
-        learned = await learner.learn(shard, now_at)
-        renewed = await repricer.sweep(shard, now_at)
+        learned = await learner.learn(shard, now_at, go_on)
+        renewed = await repricer.sweep(shard, now_at, go_on)
     except StoreUnavailable as error:
         return _warn(error)
     if learned or renewed:

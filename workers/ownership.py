@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from secrets import token_hex
 
 from service.clock import Clock
 from service.store.connection import Server
 from service.store.keys import CONTROL, shard_prefixes
 
+GoOn = Callable[[], Awaitable[bool]]  # asked in the middle of long work: may it go on?
 OWNED_S = 15.0  # a dead worker's shards are taken over after this long
+
+
+async def always() -> bool:
+    """Where nobody else could take over."""
+    return True
 
 
 class Ownership:
@@ -22,9 +29,11 @@ class Ownership:
         self._server = server
         self._clock = clock
         self._prefixes = shard_prefixes(shards)
+        self._renewed_at = float("-inf")
 
     async def renew(self) -> set[int]:
         """Keep what is owned, take what is free up to a fair share, give up what is over it."""
+        self._renewed_at = time.monotonic()
         now = await self._clock.argument()
         reply = await self._server.call("enlist", [CONTROL], (now, self.worker_id, OWNED_S * 1000))
         fair = math.ceil(len(self._prefixes) / max(1, int(reply[1])))
@@ -40,6 +49,12 @@ class Ownership:
     async def keep(self, shard: int) -> bool:
         """Renew one shard in the middle of long work; False if it was lost meanwhile."""
         await self._own([shard], OWNED_S)
+        return shard in self.owned
+
+    async def still_owns(self, shard: int) -> bool:
+        """Renew everything now and then during long work; False if this shard was lost or given up."""
+        if time.monotonic() - self._renewed_at > OWNED_S / 3:
+            await self.renew()
         return shard in self.owned
 
     async def leave(self) -> None:

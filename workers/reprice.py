@@ -1,4 +1,4 @@
-"""Re-pricing: each shard's pages are ranked anew when the price has moved, and by a deadline anyway.
+"""Re-pricing: each shard's pages are ranked anew where the price has moved, and looked at by a deadline.
 
 Serving never waits for this. A page ranked by an old price is still served, only a little early or late;
 a dormant page whose ceiling the falling price has passed comes back by this sweep.
@@ -6,9 +6,10 @@ a dormant page whose ceiling the falling price has passed comes back by this swe
 
 from __future__ import annotations
 
-import math
+import asyncio
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 
 import numpy as np
 
@@ -18,16 +19,21 @@ from service.domain import Policy, Price
 from service.policy.interval import join, part
 from service.policy.valuation import Valuation, solve, solved, valuation_of
 from service.settings import Settings
+from service.store.bins import Bin, Bins, Place
 from service.store.connection import Server
 from service.store.control import Control
-from service.store.shards import Bin, Shards
+from service.store.shards import Shards
+from service.store.sweeps import Sweeps
 from workers.appraise import READY, Seen, look, models_of, rerank
+from workers.behind import Behind
 from workers.explore import FLOOR_SHARE, KEPT, Unseen, choose
+from workers.ownership import GoOn, always
+from workers.sweep import Sweep, is_near
 
 BEST = 4  # of these, the one whose value is taken for what will be served next
 AIM_WEIGHT = 0.05  # of one sweep in the slack
 MOST_SLACK = 0.95
-MOVED = 0.02  # a price this far from the one swept with (relative) calls for a sweep
+KEEP_S = 5.0  # how much of a sweep may be lost
 
 
 class Repricer:
@@ -35,9 +41,10 @@ class Repricer:
 
     def __init__(self, server: Server, settings: Settings, clock: Clock) -> None:
         self._shards = Shards(server, settings.shards)
+        self._bins, self._sweeps = Bins(server, settings.shards), Sweeps(server, settings.shards)
         self._control = Control(server, clock)
         self._settings = settings
-        self._swept: dict[int, tuple[float, float, str]] = {}  # shard: when, price, of which value
+        self._swept: dict[int, tuple[float, Price]] = {}  # shard: when, by which price
         self._credit: dict[int, tuple[float, float]] = {}  # shard: crawls saved up for exploration, floors
 
     async def sweep_all(self, now_at: float) -> int:
@@ -47,48 +54,81 @@ class Repricer:
             renewed += await self.sweep(shard, now_at)
         return renewed
 
-    async def sweep(self, shard: int, now_at: float) -> int:
-        """Rank every page of a shard by the price and the policy of this moment, if it is time to."""
+    async def sweep(self, shard: int, now_at: float, go_on: GoOn = always) -> int:
+        """Rank the pages of a shard by the price and the policy of this moment, if it is time to.
+
+        How many needed a new ranking. Where `go_on` says no, the sweep is left for others to go on with.
+        """
         price, policy = await self._control.price(), await self._control.policy()
         if not self._is_due(shard, price, policy, now_at):
-            await self._shards.confirm_price(shard, checked_at=now_at)
+            await self._sweeps.confirm_price(shard, checked_at=now_at)
             return 0
-        if await self._shards.ranked_by(shard) not in (policy.value_name, None):
-            await self._shards.forget_host_prices(shard)
+        ranked_by = await self._sweeps.ranked_by(shard)
+        if ranked_by not in (policy.value_name, None):
+            await self._sweeps.forget_host_prices(shard)
         if price.of != policy.value_name:
             price = await self._open_price(shard, policy, now_at)
-        seen = Seen(unseen=Unseen(policy.min_crawls_per_day))
-        async for bins, valuation in self._valued(shard, policy):
-            seen.renewed += await self._shards.reprice(shard, rerank(bins, price, valuation, now_at, seen))
-        await self._shards.finish_sweep(
+        sweep = Sweep(price, now_at, Seen(unseen=Unseen(policy.min_crawls_per_day)))
+        begun = await self._sweeps.begun(shard)
+        if begun is not None:
+            sweep.take_up(begun)
+        if await self._pass_over(shard, sweep, policy, now_at, go_on, anew=ranked_by != policy.value_name):
+            await self._finish(shard, sweep, policy, now_at)
+        return sweep.seen.renewed
+
+    async def _pass_over(
+        self, shard: int, sweep: Sweep, policy: Policy, now_at: float, go_on: GoOn, *, anew: bool
+    ) -> bool:
+        """Rank the rest of the pages; False if it had to stop before the end."""
+        kept_at, behind = time.monotonic(), Behind()
+        async with behind:
+            async for bins, valuation in self._valued(shard, policy, sweep.place):
+                work = partial(rerank, bins, sweep.price, valuation, now_at, sweep.seen, anew=anew)
+                items = await asyncio.to_thread(work)
+                sweep.seen.renewed += await behind.start(self._bins.reprice(shard, items))
+                may_go_on = await go_on()
+                if may_go_on and time.monotonic() - kept_at < KEEP_S:
+                    continue
+                sweep.seen.renewed += await behind.finish()
+                await self._sweeps.keep(shard, sweep.pack())
+                kept_at = time.monotonic()
+                if not may_go_on:
+                    return False
+            sweep.seen.renewed += await behind.finish()
+        return True
+
+    async def _finish(self, shard: int, sweep: Sweep, policy: Policy, now_at: float) -> None:
+        seen = sweep.seen
+        await self._sweeps.finish(
             shard,
-            swept_at=now_at,
+            swept_at=sweep.begun_at,
             ranked_by=policy.value_name,
             fresh_weight=seen.fresh,
             weight=seen.weight,
             top=seen.top.tobytes(),
         )
-        await self._aim(price)
+        await self._aim(sweep.price)
         await self._explore(shard, seen.unseen, policy, now_at)
-        self._swept[shard] = (now_at, price.due, policy.value_name)
+        self._swept[shard] = (sweep.begun_at, sweep.price)
         telemetry.WORKER_RUN.labels("reprice").set(time.time())
-        return seen.renewed
 
-    async def _valued(self, shard: int, policy: Policy) -> AsyncIterator[tuple[list[Bin], Valuation]]:
-        """The shard's pages, some at a time, and how the policy values them."""
+    async def _valued(
+        self, shard: int, policy: Policy, place: Place
+    ) -> AsyncIterator[tuple[list[Bin], Valuation]]:
+        """The shard's pages from a place on, some at a time, and how the policy values them."""
         valuation = valuation_of(policy)
         if valuation is not None:
-            async for bins in self._shards.full_bins(shard):
+            async for bins in self._bins.walk(shard, place):
                 yield bins, valuation
             return
-        groups = [bins async for bins in self._shards.full_bins(shard)]
+        place.scan, place.host_id, place.number = 0, "", 0  # solved for together, so begun from the start
+        groups = [(bins, models_of(bins)) async for bins in self._bins.walk(shard)]
         if not groups:
             return
         share = await self._share(shard) * (await self._control.bandwidth()).crawls_per_second
-        models = [models_of(bins) for bins in groups]
-        believed = solve(policy.policy, join(models), share)
+        believed = solve(policy.policy, join([model for _, model in groups]), share)
         at = 0
-        for bins, model in zip(groups, models, strict=True):
+        for bins, model in groups:
             end = at + len(model.silent_rate)
             yield bins, solved(part(believed, slice(at, end)))
             at = end
@@ -96,7 +136,7 @@ class Repricer:
     async def _open_price(self, shard: int, policy: Policy, now_at: float) -> Price:
         """After a change of policy the old price says nothing: begin with the best values here."""
         seen = Seen()
-        async for bins, valuation in self._valued(shard, policy):
+        async for bins, valuation in self._valued(shard, policy, Place()):
             look(bins, valuation, now_at, seen)
         best = np.sort(seen.top)[::-1]
         if not len(best):
@@ -127,7 +167,7 @@ class Repricer:
         and it may not be among the candidates a script looks at. The lift follows the best of them: the
         mean of what is served lies above it where signals make values jump.
         """
-        tops = [np.frombuffer(raw, dtype=np.float32) for raw in await self._shards.top_values(price.of)]
+        tops = [np.frombuffer(raw, dtype=np.float32) for raw in await self._sweeps.top_values(price.of)]
         values = np.sort(np.concatenate([np.empty(0, dtype=np.float32), *tops]))[::-1]
         if price.served <= 0 or not len(values):
             return
@@ -140,9 +180,9 @@ class Repricer:
     def _is_due(self, shard: int, price: Price, policy: Policy, now_at: float) -> bool:
         if shard not in self._swept:
             return True
-        swept_at, swept_price, value_name = self._swept[shard]
-        if value_name != policy.value_name or price.of != policy.value_name:
+        swept_at, swept_price = self._swept[shard]
+        if price.of != policy.value_name:
             return True
         if now_at - swept_at >= self._settings.reprice_s:
             return True  # expected freshness is of a moment, so it is looked at again anyway
-        return not math.isclose(price.due, swept_price, rel_tol=MOVED)
+        return not is_near(price, swept_price)

@@ -44,6 +44,20 @@ def crawl_value(depth: ArrayLike, model: Model) -> Floats:
     return evaluate(depth, model).value
 
 
+def most_value(depth: ArrayLike, model: Model) -> Floats:
+    """A bound of V(s) that needs no sums: min((μ/Δ)(1 − e^(−s)), (μ/α)R_1(s)).
+
+    ψ increases, and a cycle never takes longer than s/α. 0 for a page that never changes.
+    """
+    depth = np.asarray(depth, dtype=np.float64)
+    fading = -np.expm1(-depth)
+    rising = np.where(depth < 1e-3, depth**2 / 2, fading - depth * np.exp(-depth))  # R_1(s) ≤ s²/2
+    changes, silent = model.change_rate, np.asarray(model.silent_rate, dtype=np.float64)
+    steeper = np.divide(changes, silent, out=np.full(np.shape(changes), np.inf), where=silent > 0)
+    top = np.where(changes > 0, ceiling(model), 0.0)
+    return np.asarray(top * np.minimum(fading, np.where(rising > 0, rising * steeper, 0.0)))
+
+
 def value_slope(depth: ArrayLike, model: Model) -> Floats:
     """dV/ds = μ e^(−s) ψ(s), importance × seconds; 0 at s = ∞ and where Δ = 0."""
     depth = np.asarray(depth, dtype=np.float64)

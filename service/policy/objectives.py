@@ -40,6 +40,7 @@ class Objective:
     ceiling: Callable[[Model], Floats]
     depth_at: Callable[[ArrayLike, Model], Floats]
     growth: Growth | None = None  # how the slope grows, if the value has no ceiling
+    most: Callable[[ArrayLike, Model], Floats] | None = None  # a bound of a value that is dear to compute
 
 
 def _scale(model: Model) -> Floats:
@@ -121,6 +122,7 @@ FRESHNESS = Objective(
     slope=crawl_value.value_slope,
     ceiling=crawl_value.ceiling,
     depth_at=interval.depth_at,
+    most=crawl_value.most_value,
 )
 HARMONIC = Objective(
     name="harmonic",

@@ -74,7 +74,7 @@ def rank(price: ArrayLike, model: Model, objective: Objective = FRESHNESS) -> Ra
     top = objective.ceiling(model)
     moving = np.isfinite(top)
     price = np.broadcast_to(np.asarray(price, dtype=np.float64), top.shape)
-    dormant = ~moving | (top <= price * (1.0 + NEARLY))
+    dormant = is_dormant(price, model, objective)
     base = np.where(dormant, DORMANT_LEVEL * top, price)
     depth = objective.depth_at(base, model)
     # A page that never changes keeps value 0 through its ceiling; the rest only has to be finite.
@@ -85,9 +85,17 @@ def rank(price: ArrayLike, model: Model, objective: Objective = FRESHNESS) -> Ra
     return Ranking(depth, dormant, *map(_single, (top, base, slope, near, far)))
 
 
+def is_dormant(price: ArrayLike, model: Model, objective: Objective = FRESHNESS) -> NDArray[np.bool_]:
+    """Which pages the price is out of reach for."""
+    if objective.growth is not None:
+        return np.asarray(model.change_rate <= 0)
+    top = objective.ceiling(model)
+    return ~np.isfinite(top) | (top <= np.asarray(price, dtype=np.float64) * (1.0 + NEARLY))
+
+
 def _rank_open(price: ArrayLike, model: Model, objective: Objective, near: Floats, far: Floats) -> Ranking:
     """The form of a value without a ceiling, exact at any depth; dormant is what never changes."""
-    moving = model.change_rate > 0
+    moving = ~is_dormant(price, model, objective)
     base = np.where(moving, np.asarray(price, dtype=np.float64), 0.0)
     depth = _single(np.where(moving, objective.depth_at(base, model), 1.0))
     # Where the slope runs to `far`, what it lacks of that is kept: the slope itself would round to it.

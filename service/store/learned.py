@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.store import keys
+from service.store.bins import Bin, BinName, Bins
 from service.store.connection import Server
-from service.store.shards import Bin, Shards
 from service.store.wire import pack, pairs
 
 HOSTS_AT_ONCE, BINS_AT_ONCE = 64, 32
@@ -36,7 +36,7 @@ class Learned:
 
     def __init__(self, server: Server, shards: int) -> None:
         self._server = server
-        self._shards = Shards(server, shards)
+        self._bins = Bins(server, shards)
         self._prefixes = keys.shard_prefixes(shards)
 
     async def hosts_with_news(self, shard: int, most: int) -> AsyncIterator[list[HostPages]]:
@@ -70,7 +70,7 @@ class Learned:
         ]
 
     async def _read_bins(
-        self, shard: int, names: Sequence[tuple[str, int, float]]
+        self, shard: int, names: Sequence[BinName]
     ) -> list[tuple[Bin, dict[int, bytes], dict[int, bytes]]]:
         """Bins with the evidence and the requests kept of their pages."""
         prefix, pipeline = self._prefixes[shard], self._server.pipeline()
@@ -78,7 +78,7 @@ class Learned:
             pipeline.execute_command("HGETALL", keys.evidence(prefix, host_id, number))
             pipeline.execute_command("HGETALL", keys.requests(prefix, host_id, number))
         kept = [_by_id(answer) for answer in await self._server.run(pipeline)]
-        bins = await self._shards.read_bins(shard, names)
+        bins = await self._bins.read(shard, names)
         return list(zip(bins, kept[::2], kept[1::2], strict=True))
 
     async def believe(self, shard: int, hosts: Sequence[tuple[str, bytes, bytes, bool]]) -> None:
@@ -95,7 +95,7 @@ class Learned:
     async def all_sums(self, shard: int) -> list[bytes]:
         """The sums of every host of a shard that has any."""
         found: list[bytes] = []
-        async for host_ids in self._shards.hosts(shard):
+        async for _, host_ids in self._bins.hosts(shard):
             pipeline = self._server.pipeline()
             for host_id in host_ids:
                 pipeline.execute_command("HGET", keys.host(self._prefixes[shard], host_id), "sums")

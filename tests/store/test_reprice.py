@@ -7,9 +7,9 @@ import pytest
 from service.address import parse_url, shard_of
 from service.beliefs import ranking_rows
 from service.domain import Price
+from service.store.bins import Bin, Bins
 from service.store.pages import PageState
 from service.store.records import DORMANT_ABOVE, model_of, pack_rows, read_heads
-from service.store.shards import Bin
 from tests.store.audit import audit
 from tests.store.world import SHARDS, World, hosts_of, urls_of
 from workers.reprice import Repricer
@@ -20,7 +20,7 @@ LOW, HIGH = 1e-3, 1e12
 
 async def bins_of(world: World, url: str = PAGE) -> list[Bin]:
     shard = shard_of(parse_url(url).host_id, SHARDS)
-    return [page_bin async for group in world.frontier.shards.bins(shard) for page_bin in group]
+    return [page_bin async for group in Bins(world.server, SHARDS).walk(shard) for page_bin in group]
 
 
 async def reprice(world: World, bins: list[Bin], price: float, url: str = PAGE) -> int:
@@ -30,7 +30,7 @@ async def reprice(world: World, bins: list[Bin], price: float, url: str = PAGE) 
         heads = read_heads(page_bin.records)
         rows = pack_rows(ranking_rows(model_of(heads), Price(price, 0.1)))
         items.append((page_bin, list(zip(page_bin.ids, heads["version"].tolist(), rows, strict=True))))
-    return await world.frontier.shards.reprice(shard_of(parse_url(url).host_id, SHARDS), items)
+    return await Bins(world.server, SHARDS).reprice(shard_of(parse_url(url).host_id, SHARDS), items)
 
 
 async def crawled(world: World) -> PageState:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from service.store.bins import Bin
 from service.store.records import CRAWLED, FIXED, HEAD, LEASED
-from service.store.shards import Bin
 from workers.explore import KEPT, PageName, Unseen, choose
 
 NOW_AT = 1e9

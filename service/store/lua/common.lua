@@ -190,11 +190,15 @@ local function aged_since(anchor, credit_s, crawled_at, signals)
   return math.max(crawled_at - signals * credit_s * 1000, OLDEST_ANCHOR)
 end
 
+-- The due score of a crawled page whose age counts from `since`.
+local function ranked_due(interval_s, ceiling, since)
+  if interval_s < 0 then return DORMANT - math.floor(math.log(math.min(math.max(ceiling, 1e-300), 1e300)) * 1e9) end
+  return math.floor(math.min(math.max(since + interval_s * 1000, -9e14), 2.9e15))
+end
+
 local function due_score(r, anchor)
   if not has(r.flags, CRAWLED) then return NEVER_CRAWLED - math.floor(math.log(math.max(r.importance, 1e-300)) * 1e9) end
-  if r.interval_s < 0 then return DORMANT - math.floor(math.log(math.min(math.max(r.ceiling, 1e-300), 1e300)) * 1e9) end
-  local since = aged_since(anchor, r.credit_s, r.crawled_at, r.signals)
-  return math.floor(math.min(math.max(since + r.interval_s * 1000, -9e14), 2.9e15))
+  return ranked_due(r.interval_s, r.ceiling, aged_since(anchor, r.credit_s, r.crawled_at, r.signals))
 end
 
 -- A value without a ceiling, exact at any depth: its slope grows by `near` per depth, or towards `far`, of which

@@ -1,0 +1,157 @@
+"""The bins of a shard's hosts as workers walk over them: records and anchors to read, rankings to write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from service.store import keys
+from service.store.connection import Server
+from service.store.wire import pack, pairs
+
+HOSTS_AT_ONCE = 200  # found by one step of a scan
+BINS_AT_ONCE = 32  # read in one round trip
+PAGES_AT_ONCE = 8192  # given to a worker together
+PAGES_PER_WRITE = 64  # re-ranked by one call, so that no call is long
+WRITES_AT_ONCE = 2  # the server has the next call when it is done with one
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """The pages of one bin of a host: ids, raw records and anchors in one order."""
+
+    host_id: str
+    number: int
+    host_price: float
+    ids: list[int]
+    records: list[bytes]
+    anchors_ms: list[float]
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a walk goes on: at a bin of a host, among the hosts that one step of a scan finds."""
+
+    scan: int = 0
+    host_id: str = ""
+    number: int = 0
+
+
+BinName = tuple[str, int, float]  # host id, number, what the host's pages are served at
+Rankings = list[tuple[int, int, bytes]]  # page id, version, ranking
+
+
+class Bins:
+    """The bins of every shard."""
+
+    def __init__(self, server: Server, shards: int) -> None:
+        self._server = server
+        self._prefixes = keys.shard_prefixes(shards)
+
+    async def hosts(self, shard: int, begin: int = 0) -> AsyncIterator[tuple[int, list[str]]]:
+        """Ids of the shard's hosts, some at a time in their order, and where a scan finds them again."""
+        cursor = begin
+        while True:
+            key = keys.hosts(self._prefixes[shard])
+            following, members = await self._server.execute("SSCAN", key, cursor, "COUNT", HOSTS_AT_ONCE)
+            if members:
+                yield cursor, sorted(member.decode() for member in members)
+            cursor = int(following)
+            if cursor == 0:
+                return
+
+    async def walk(self, shard: int, place: Place | None = None) -> AsyncIterator[list[Bin]]:
+        """Every bin of the shard that has pages, some thousand pages at a time.
+
+        Begins at `place`, and moves it behind what was given.
+        """
+        place, group, size = place or Place(), list[Bin](), 0
+        async for scan, names in self._bin_names(shard, place):
+            for bin_ in await self.read(shard, names):
+                if bin_.ids:
+                    group.append(bin_)
+                    size += len(bin_.ids)
+            if size >= PAGES_AT_ONCE:
+                host_id, number, _ = names[-1]
+                place.scan, place.host_id, place.number = scan, host_id, number + 1
+                yield group
+                group, size = [], 0
+        if group:
+            yield group
+
+    async def _bin_names(self, shard: int, place: Place) -> AsyncIterator[tuple[int, list[BinName]]]:
+        """Names of bins from a place on, as many at a time as are read together."""
+        begin = (place.host_id, place.number)
+        names: list[BinName] = []
+        async for scan, host_ids in self.hosts(shard, place.scan):
+            for host_id, bins, price in await self._host_bins(shard, [h for h in host_ids if h >= begin[0]]):
+                for number in range(begin[1] if host_id == begin[0] else 0, bins):
+                    names.append((host_id, number, price))
+                    if len(names) == BINS_AT_ONCE:
+                        yield scan, names
+                        names = []
+            begin = ("", 0)
+            if names:
+                yield scan, names
+                names = []
+
+    async def _host_bins(self, shard: int, host_ids: Sequence[str]) -> list[tuple[str, int, float]]:
+        """How many bins hosts have, and what their pages are served at."""
+        pipeline = self._server.pipeline()
+        for host_id in host_ids:
+            pipeline.execute_command("HMGET", keys.host(self._prefixes[shard], host_id), "bins", "price")
+        answers = await self._server.run(pipeline) if host_ids else []
+        return [(h, int(n or 0), float(price or 0)) for h, (n, price) in zip(host_ids, answers, strict=True)]
+
+    async def read(self, shard: int, names: Sequence[BinName]) -> list[Bin]:
+        """Some bins; one round trip."""
+        prefix = self._prefixes[shard]
+        pipeline = self._server.pipeline()
+        for host_id, number, _ in names:
+            pipeline.execute_command("HGETALL", keys.records(prefix, host_id, number))
+            pipeline.execute_command("ZRANGE", keys.anchors(prefix, host_id, number), 0, -1, "WITHSCORES")
+        answers = await self._server.run(pipeline)
+        return [_bin(name, answers[2 * at], answers[2 * at + 1]) for at, name in enumerate(names)]
+
+    async def reprice(self, shard: int, items: Sequence[tuple[Bin, Rankings]]) -> int:
+        """Write rankings back, some bins per call; how many were taken.
+
+        Few calls are under way at a time: a server runs all it has received before it listens to others.
+        """
+        calls: list[list[Any]] = []
+        room = 0
+        for bin_, pages in items:
+            if len(pages) > room:
+                calls.append([])
+                room = PAGES_PER_WRITE
+            calls[-1] += _reprice_arguments(bin_, pages)
+            room -= len(pages)
+        ways = [self._reprice_each(shard, calls[way::WRITES_AT_ONCE]) for way in range(WRITES_AT_ONCE)]
+        return sum(await asyncio.gather(*ways))
+
+    async def _reprice_each(self, shard: int, calls: list[list[Any]]) -> int:
+        replies = [await self._server.call("reprice", [self._prefixes[shard]], call) for call in calls]
+        return sum(int(reply[1]) for reply in replies)
+
+
+def _bin(name: BinName, stored: Any, scored: Any) -> Bin:
+    records = {page_id: raw for page_id, raw in pairs(stored) if raw}
+    anchors = dict(_scores(scored))
+    ids = [page_id for page_id in records if page_id in anchors]
+    columns = list(map(int, ids)), [records[i] for i in ids], [float(anchors[i]) for i in ids]
+    return Bin(*name, *columns)
+
+
+def _reprice_arguments(bin_: Bin, pages: Rankings) -> tuple[Any, ...]:
+    """A bin of `reprice`; ids go as text, which the script hands on as it is."""
+    ids, versions, rankings = zip(*pages, strict=True)
+    return bin_.host_id, bin_.number, pack(list(map(str, ids))), bytes(versions), b"".join(rankings)
+
+
+def _scores(scored: Any) -> list[tuple[bytes, bytes]]:
+    """Pairs of member and score, whichever protocol version shaped the answer."""
+    if scored and isinstance(scored[0], list | tuple):
+        return [(member, score) for member, score in scored]
+    return list(zip(scored[::2], scored[1::2], strict=True))
