@@ -19,9 +19,9 @@ from service.store.records import (
     HELD,
     LEASED,
     PARKED,
+    RANKING,
     crawled_at_ms,
     model_of,
-    pack_rows,
     read_heads,
 )
 from workers.explore import Unseen
@@ -108,21 +108,22 @@ def rerank(
         return []
     some = replace(valuation, believe=lambda model: model)
     rows = ranking_rows(select(believed, stale), price, due[stale], valuation=some)
-    return _by_bin(bins, np.flatnonzero(stale), heads["version"][stale], pack_rows(rows))
+    return _by_bin(bins, np.flatnonzero(stale), heads["version"][stale].tobytes(), rows.tobytes())
 
 
 def _by_bin(
-    bins: list[Bin], places: NDArray[np.intp], versions: NDArray[np.uint8], rows: list[bytes]
+    bins: list[Bin], places: NDArray[np.intp], versions: bytes, rows: bytes
 ) -> list[tuple[Bin, Rankings]]:
     """The rankings of the pages at these places, by their bins."""
+    size = RANKING.itemsize
     ends = np.cumsum([len(page_bin.ids) for page_bin in bins])
     cuts = [0, *np.searchsorted(places, ends).tolist()]
+    within = (places - np.repeat(ends, np.diff(cuts))).tolist()  # counted from the end of the bin
     items = []
-    for page_bin, end, low, high in zip(bins, ends.tolist(), cuts, cuts[1:], strict=False):
+    for page_bin, low, high in zip(bins, cuts, cuts[1:], strict=False):
         if high > low:
-            first = end - len(page_bin.ids)
-            ids = [page_bin.ids[at - first] for at in places[low:high].tolist()]
-            items.append((page_bin, list(zip(ids, versions[low:high].tolist(), rows[low:high], strict=True))))
+            ids = [page_bin.ids[at] for at in within[low:high]]
+            items.append((page_bin, (ids, versions[low:high], rows[low * size : high * size])))
     return items
 
 

@@ -40,7 +40,7 @@ class Place:
 
 
 BinName = tuple[str, int, float]  # host id, number, what the host's pages are served at
-Rankings = list[tuple[int, int, bytes]]  # page id, version, ranking
+Rankings = tuple[list[int], bytes, bytes]  # page ids, their versions, their rankings one after the other
 
 
 class Bins:
@@ -122,12 +122,13 @@ class Bins:
         """
         calls: list[list[Any]] = []
         room = 0
-        for bin_, pages in items:
-            if len(pages) > room:
+        for bin_, (ids, versions, rankings) in items:
+            if len(ids) > room:
                 calls.append([])
                 room = PAGES_PER_WRITE
-            calls[-1] += _reprice_arguments(bin_, pages)
-            room -= len(pages)
+            # Ids go as text, which the script hands on as it is.
+            calls[-1] += bin_.host_id, bin_.number, pack(list(map(str, ids))), versions, rankings
+            room -= len(ids)
         ways = [self._reprice_each(shard, calls[way::WRITES_AT_ONCE]) for way in range(WRITES_AT_ONCE)]
         return sum(await asyncio.gather(*ways))
 
@@ -142,12 +143,6 @@ def _bin(name: BinName, stored: Any, scored: Any) -> Bin:
     ids = [page_id for page_id in records if page_id in anchors]
     columns = list(map(int, ids)), [records[i] for i in ids], [float(anchors[i]) for i in ids]
     return Bin(*name, *columns)
-
-
-def _reprice_arguments(bin_: Bin, pages: Rankings) -> tuple[Any, ...]:
-    """A bin of `reprice`; ids go as text, which the script hands on as it is."""
-    ids, versions, rankings = zip(*pages, strict=True)
-    return bin_.host_id, bin_.number, pack(list(map(str, ids))), bytes(versions), b"".join(rankings)
 
 
 def _scores(scored: Any) -> list[tuple[bytes, bytes]]:

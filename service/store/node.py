@@ -20,6 +20,7 @@ from service.store.pipe import Command, Pipes
 
 DEADLINE_S = 2.0
 PIPES = 4
+PIPED = ("FCALL", "HGETALL")
 
 
 class Node:
@@ -44,12 +45,12 @@ class Node:
     async def send(self, commands: Sequence[Command]) -> list[Any]:
         """Replies in the order of the commands, a refusal as the exception it is; one round trip.
 
-        Functions follow each other down shared pipes; plain commands, whose answers may be long, have a
+        Functions and reads of whole bins follow each other down shared pipes; other plain commands have a
         connection to themselves.
         StoreUnavailable if no answer comes: then nobody knows what ran.
         """
         try:
-            if commands[0][0] == "FCALL":
+            if commands[0][0] in PIPED:
                 return await self._pipes.send(commands)
             return await self._pipelined(commands) if len(commands) > 1 else [await self._one(commands[0])]
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:

@@ -9,7 +9,7 @@ from service.beliefs import ranking_rows
 from service.domain import Price
 from service.store.bins import Bin, Bins
 from service.store.pages import PageState
-from service.store.records import DORMANT_ABOVE, model_of, pack_rows, read_heads
+from service.store.records import DORMANT_ABOVE, model_of, read_heads
 from tests.store.audit import audit
 from tests.store.world import SHARDS, World, hosts_of, urls_of
 from workers.reprice import Repricer
@@ -28,8 +28,8 @@ async def reprice(world: World, bins: list[Bin], price: float, url: str = PAGE) 
     items = []
     for page_bin in bins:
         heads = read_heads(page_bin.records)
-        rows = pack_rows(ranking_rows(model_of(heads), Price(price, 0.1)))
-        items.append((page_bin, list(zip(page_bin.ids, heads["version"].tolist(), rows, strict=True))))
+        rows = ranking_rows(model_of(heads), Price(price, 0.1))
+        items.append((page_bin, (page_bin.ids, heads["version"].tobytes(), rows.tobytes())))
     return await Bins(world.server, SHARDS).reprice(shard_of(parse_url(url).host_id, SHARDS), items)
 
 
