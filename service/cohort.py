@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +29,9 @@ class Cohort:
     importance: Floats
 
 
-def sources_of(entries: list[Entry]) -> tuple[int, ...]:
+def sources_of(heard: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     """The sources a host's pages have heard of, in order, the rest under one number."""
-    numbers = sorted({number for entry in entries for number in entry.sources})
+    numbers = sorted({number for sources in heard for number in sources})
     if len(numbers) <= MOST_SOURCES:
         return tuple(numbers)
     return (*[n for n in numbers if n != OTHER][: MOST_SOURCES - 1], OTHER)

@@ -1,8 +1,8 @@
 """From the evidence of hosts' pages to beliefs about hosts, sources and pages, and to the pages' models.
 
-Pure: what is read and written is the workers' business. A host is refitted whole, from its pages'
-evidence, its own sums of last time and what all shards say; pages fixed by a user, and pages that still
-live on a user's starting beliefs, keep their models.
+Pure: what is read and written is the workers' business. A host is refitted from its pages' evidence, its own
+sums of last time and what all shards say, whole or in parts that add up; pages fixed by a user, and pages
+that still live on a user's starting beliefs, keep their models.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from service.policy.ranking import storable
 from service.policy.reputation import discredited
 from service.policy.valuation import NCIS, Valuation
 from service.store.bins import Bin
-from service.store.learned import HostPages
+from service.store.learned import HostHead, HostPages
 from service.store.records import STARTED, pack_rows, read_heads
 from service.sums import DEFAULTS, FIGURES, Said, Sums
 from service.trust import read_trust
@@ -56,8 +56,12 @@ def refit(
     now_at: float,
     requests_half_life_s: float,
     pooled: bool,
+    heard: tuple[int, ...] | None = None,
 ) -> list[Refitted]:
-    """New beliefs for the hosts and models for their pages; without a valuation rankings stay as they are."""
+    """New beliefs for the hosts and models for their pages; without a valuation rankings stay as they are.
+
+    `heard`: the sources of all pages of a host of which a part is given.
+    """
     groups: dict[int, list[tuple[HostPages, tuple[int, ...], list[Entry]]]] = defaultdict(list)
     for host in hosts:
         entries = [
@@ -65,7 +69,7 @@ def refit(
             for page_bin, kept in zip(host.bins, host.evidence, strict=True)
             for page_id in page_bin.ids
         ]
-        sources = sources_of(entries)
+        sources = sources_of(entry.sources for entry in entries) if heard is None else heard
         groups[len(sources)].append((host, sources, entries))
     learned: list[Refitted] = []
     for parts in groups.values():
@@ -118,8 +122,7 @@ def _refit_group(
     trusted = replace(found, signal_weight=discredited(found.signal_weight, _trust(group)[group.host]))
     model = storable(optimistic(trusted).model(group.importance))
     belief = [r + m for r, m in zip(pack_rows(rank(model)), pack_rows(model_rows(model)), strict=True)]
-    level = pooling.believe_sources(source_sums, np.zeros((*source_sums.shape[:2], 2)), DEFAULTS).level
-    weights = discredited(np.exp(level), _trust(group))
+    weights = _weights(source_sums, _trust(group))
     return [
         Refitted(
             host_id=host.host_id,
@@ -132,13 +135,31 @@ def _refit_group(
     ]
 
 
+def combine(host: HostHead, parts: list[Refitted]) -> Refitted:
+    """What the parts of a host say together; their pages have been written."""
+    sums = parts[0].sums
+    for part in parts[1:]:
+        sums = sums.plus(part.sums)
+    moved = _moved(Sums.read(host.sums, sums.sources), sums.host, sums.source)
+    weights = _weights(sums.source[None], np.array([_trust_row(host.trust, sums.sources)]))[0]
+    return Refitted(host.host_id, sums, weights, moved, [])
+
+
+def _weights(source_sums: Floats, trust: Floats) -> Floats:
+    """κ of each source at each host."""
+    level = pooling.believe_sources(source_sums, np.zeros((*source_sums.shape[:2], 2)), DEFAULTS).level
+    return discredited(np.exp(level), trust)
+
+
 def _trust(group: Cohort) -> Floats:
-    """Trust of each host in each of its sources; full where a source was never checked."""
-    rows = []
-    for host, sources in zip(group.hosts, group.sources, strict=True):
-        trust = read_trust(host.trust)
-        rows.append([trust.get(number, 1.0) for number in sources or (OTHER,)])
-    return np.array(rows)
+    """Trust of each host in each of its sources."""
+    return np.array([_trust_row(h.trust, s) for h, s in zip(group.hosts, group.sources, strict=True)])
+
+
+def _trust_row(raw: bytes, sources: tuple[int, ...]) -> list[float]:
+    """Full where a source was never checked."""
+    trust = read_trust(raw)
+    return [trust.get(number, 1.0) for number in sources or (OTHER,)]
 
 
 def _figures(found: Estimate) -> Floats:

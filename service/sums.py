@@ -37,6 +37,12 @@ class Sums:
         parts = (list(self.sources), self.host.tolist(), self.source.tolist(), self.figures.tolist())
         return pack(parts)
 
+    def plus(self, other: Sums) -> Sums:
+        """Of the pages of both; they have heard of the same sources."""
+        return Sums(
+            self.sources, self.host + other.host, self.source + other.source, self.figures + other.figures
+        )
+
     @classmethod
     def read(cls, raw: bytes, sources: tuple[int, ...]) -> Sums:
         """The sums over these sources; zeros where nothing was summed yet."""

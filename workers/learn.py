@@ -10,27 +10,31 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from service import telemetry
 from service.calibration import Calibration
 from service.clock import Clock
+from service.cohort import sources_of
 from service.domain import Floats, Price
 from service.ledger import Entry, fold_all
 from service.policy.valuation import Valuation, valuation_of
-from service.refit import Refitted, refit
+from service.refit import Refitted, combine, refit
 from service.settings import Settings
 from service.store.connection import Server
 from service.store.control import Control
-from service.store.learned import HostPages, Learned
+from service.store.learned import HostHead, Learned
 from service.store.observations import Observation, Observations
 from service.sums import listen, pack_said, read_said
 from service.trust import believable_dates, pack_trust, read_trust, update
 from workers.ownership import GoOn, always
 
-AT_ONCE = 256  # observations committed together: keeps the script short
-PAGES_AT_ONCE = 16_384  # pages refitted together
+AT_ONCE = 128  # observations committed together: keeps the script short
+BINS_AT_ONCE = 256  # of which the pages are refitted together; a host of more is refitted in parts
 SETTLED = 1e-3  # relative change of a host's sums below which nothing is new about it
 
 
@@ -112,8 +116,9 @@ class Learner:
         price, policy = await self._control.price(), await self._control.policy()
         # After a change of policy a sweep sets the price; until then rankings stay as they are.
         valuation = valuation_of(policy) if price.of == policy.value_name else None
-        async for hosts in self._learned.hosts_with_news(shard, PAGES_AT_ONCE):
-            remodelled += await self._refit_some(shard, hosts, price, valuation, now_at)
+        async for heads in self._learned.hosts_with_news(shard):
+            for hosts in _batches(heads):
+                remodelled += await self._refit_some(shard, hosts, price, valuation, now_at, go_on)
             if not await go_on():
                 break
         if remodelled:
@@ -125,26 +130,64 @@ class Learner:
     async def _refit_some(
         self,
         shard: int,
-        hosts: list[HostPages],
+        hosts: list[HostHead],
         price: Price,
         valuation: Valuation | None,
         now_at: float,
+        go_on: GoOn,
     ) -> int:
         said = read_said(await self._learned.said(), await self._control.source_names())
-        found = refit(
-            hosts,
-            said,
-            price,
+        fitted = partial(
+            refit,
+            said=said,
+            price=price,
             valuation=valuation,
             now_at=now_at,
             requests_half_life_s=self._settings.requests_half_life_s,
             pooled=self._pooled,
         )
+        if hosts[0].bins > BINS_AT_ONCE:
+            return await self._refit_in_parts(shard, hosts[0], fitted, go_on)
+        found = fitted(await self._learned.read(shard, hosts))
         # Models first: until they are written the hosts still have news.
         written = await self._learned.remodel(shard, [row for host in found for row in host.pages])
+        await self._believe(shard, found)
+        return written
+
+    async def _refit_in_parts(
+        self, shard: int, host: HostHead, fitted: Callable[..., list[Refitted]], go_on: GoOn
+    ) -> int:
+        """As the whole host at once would be, but for the order of its sums; all or nothing is believed."""
+        numbers: set[int] = set()
+        async for raws in self._learned.evidence(shard, host):
+            numbers.update(number for raw in raws for number in Entry.read(raw).sources)
+        heard, parts, written = sources_of([tuple(numbers)]), list[Refitted](), 0
+        for begin in range(0, host.bins, BINS_AT_ONCE):
+            bins = range(begin, min(begin + BINS_AT_ONCE, host.bins))
+            for part in fitted(await self._learned.read(shard, [host], bins), heard=heard):
+                written += await self._learned.remodel(shard, part.pages)
+                parts.append(replace(part, pages=[]))
+            if not await go_on():
+                return written
+        if parts:
+            await self._believe(shard, [combine(host, parts)])
+        return written
+
+    async def _believe(self, shard: int, found: list[Refitted]) -> None:
         beliefs = [(h.host_id, h.sums.pack(), _pack_weights(h), h.moved < self._settled) for h in found]
         await self._learned.believe(shard, beliefs)
-        return written
+
+
+def _batches(heads: list[HostHead]) -> Iterator[list[HostHead]]:
+    """Hosts to be refitted together: of so many bins, or one that has more."""
+    batch: list[HostHead] = []
+    for head in heads:
+        if batch and sum(h.bins for h in batch) + head.bins > BINS_AT_ONCE:
+            yield batch
+            batch = []
+        batch.append(head)
+    if batch:
+        yield batch
 
 
 def _predicted(observations: list[Observation]) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,12 +50,17 @@ class Bins:
         self._server = server
         self._prefixes = keys.shard_prefixes(shards)
 
-    async def hosts(self, shard: int, begin: int = 0) -> AsyncIterator[tuple[int, list[str]]]:
-        """Ids of the shard's hosts, some at a time in their order, and where a scan finds them again."""
-        cursor = begin
+    async def hosts(
+        self, shard: int, begin: int = 0, *, key: Callable[[str], str] = keys.hosts
+    ) -> AsyncIterator[tuple[int, list[str]]]:
+        """Ids of the shard's hosts, some at a time in their order, and where a scan finds them again.
+
+        With another key, those that stand there.
+        """
+        cursor, scanned = begin, key(self._prefixes[shard])
         while True:
-            key = keys.hosts(self._prefixes[shard])
-            following, members = await self._server.execute("SSCAN", key, cursor, "COUNT", HOSTS_AT_ONCE)
+            command = ("SSCAN", scanned, cursor, "COUNT", HOSTS_AT_ONCE)
+            following, members = await self._server.execute(*command)
             if members:
                 yield cursor, sorted(member.decode() for member in members)
             cursor = int(following)

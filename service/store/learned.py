@@ -12,12 +12,24 @@ from service.store.bins import Bin, BinName, Bins
 from service.store.connection import Server
 from service.store.wire import pack, pairs
 
-HOSTS_AT_ONCE, BINS_AT_ONCE = 64, 32
+BINS_AT_ONCE = 32
+PAGES_PER_WRITE = 64  # remodelled by one call, so that no call is long
+
+
+@dataclass(frozen=True, slots=True)
+class HostHead:
+    """What there is of a host beside its pages."""
+
+    host_id: str
+    bins: int
+    price: float
+    sums: bytes
+    trust: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class HostPages:
-    """A host with all its pages: bins, and beside each the evidence and the requests kept of its pages."""
+    """A host with some of its bins, and beside each the evidence and the requests kept of its pages."""
 
     host_id: str
     sums: bytes
@@ -25,10 +37,6 @@ class HostPages:
     bins: list[Bin]
     evidence: list[dict[int, bytes]]
     requests: list[dict[int, bytes]]
-
-    @property
-    def size(self) -> int:
-        return sum(len(page_bin.ids) for page_bin in self.bins)
 
 
 class Learned:
@@ -39,35 +47,36 @@ class Learned:
         self._bins = Bins(server, shards)
         self._prefixes = keys.shard_prefixes(shards)
 
-    async def hosts_with_news(self, shard: int, most: int) -> AsyncIterator[list[HostPages]]:
-        """Hosts whose pages have new evidence, in groups of about `most` pages."""
-        members = await self._server.execute("SMEMBERS", keys.dirty(self._prefixes[shard]))
-        waiting = sorted(member.decode() for member in members)
-        group: list[HostPages] = []
-        for at in range(0, len(waiting), HOSTS_AT_ONCE):
-            group += await self.read_hosts(shard, waiting[at : at + HOSTS_AT_ONCE])
-            if sum(host.size for host in group) >= most:
-                yield group
-                group = []
-        if group:
-            yield group
+    async def hosts_with_news(self, shard: int) -> AsyncIterator[list[HostHead]]:
+        """Hosts whose pages have new evidence, some at a time."""
+        given: set[str] = set()  # a scan may find a host twice
+        async for _, host_ids in self._bins.hosts(shard, key=keys.dirty):
+            new = [host_id for host_id in host_ids if host_id not in given]
+            given.update(new)
+            pipeline = self._server.pipeline()
+            for host_id in new:
+                key = keys.host(self._prefixes[shard], host_id)
+                pipeline.execute_command("HMGET", key, "bins", "price", "sums", "trust")
+            rows = zip(new, await self._server.run(pipeline), strict=True)
+            yield [HostHead(h, int(n or 0), float(p or 0), s or b"", t or b"") for h, (n, p, s, t) in rows]
 
-    async def read_hosts(self, shard: int, host_ids: Sequence[str]) -> list[HostPages]:
-        """Hosts with all their pages; two round trips, and two more for every so many bins."""
-        prefix, pipeline = self._prefixes[shard], self._server.pipeline()
-        for host_id in host_ids:
-            key = keys.host(prefix, host_id)
-            pipeline.execute_command("HMGET", key, "bins", "price", "sums", "trust")
-        heads = dict(zip(host_ids, await self._server.run(pipeline), strict=True))
-        names = [(h, n, float(row[1] or 0)) for h, row in heads.items() for n in range(int(row[0] or 0))]
-        read: dict[str, list[tuple[Bin, dict[int, bytes], dict[int, bytes]]]] = defaultdict(list)
+    async def read(self, shard: int, hosts: Sequence[HostHead], bins: range | None = None) -> list[HostPages]:
+        """Hosts with all their pages, or with those of some bins; two round trips for every so many bins."""
+        names = [(h.host_id, number, h.price) for h in hosts for number in (bins or range(h.bins))]
+        found: dict[str, list[tuple[Bin, dict[int, bytes], dict[int, bytes]]]] = defaultdict(list)
         for at in range(0, len(names), BINS_AT_ONCE):
             for row in await self._read_bins(shard, names[at : at + BINS_AT_ONCE]):
-                read[row[0].host_id].append(row)
-        return [
-            HostPages(h, sums or b"", trust or b"", *_columns(read[h]))
-            for h, (_, _, sums, trust) in heads.items()
-        ]
+                found[row[0].host_id].append(row)
+        return [HostPages(h.host_id, h.sums, h.trust, *_columns(found[h.host_id])) for h in hosts]
+
+    async def evidence(self, shard: int, host: HostHead) -> AsyncIterator[list[bytes]]:
+        """All evidence kept of a host's pages, some at a time."""
+        prefix = self._prefixes[shard]
+        for begin in range(0, host.bins, BINS_AT_ONCE):
+            pipeline = self._server.pipeline()
+            for number in range(begin, min(begin + BINS_AT_ONCE, host.bins)):
+                pipeline.execute_command("HGETALL", keys.evidence(prefix, host.host_id, number))
+            yield [raw for kept in await self._server.run(pipeline) for _, raw in pairs(kept)]
 
     async def _read_bins(
         self, shard: int, names: Sequence[BinName]
@@ -87,10 +96,13 @@ class Learned:
         await self._server.call_many("believe", [self._prefixes[shard]], calls)
 
     async def remodel(self, shard: int, bins: Sequence[tuple[Bin, list[tuple[int, int, bytes]]]]) -> int:
-        """Write models and rankings of bins' pages; how many were taken."""
-        calls = [(page_bin.host_id, page_bin.number, pack(pages)) for page_bin, pages in bins if pages]
-        replies = await self._server.call_many("remodel", [self._prefixes[shard]], calls)
-        return sum(int(reply[1]) for reply in replies)
+        """Write models and rankings of bins' pages, some per call; how many were taken."""
+        taken = 0
+        for page_bin, pages in bins:
+            for at in range(0, len(pages), PAGES_PER_WRITE):
+                args = (page_bin.host_id, page_bin.number, pack(pages[at : at + PAGES_PER_WRITE]))
+                taken += int((await self._server.call("remodel", [self._prefixes[shard]], args))[1])
+        return taken
 
     async def all_sums(self, shard: int) -> list[bytes]:
         """The sums of every host of a shard that has any."""

@@ -13,7 +13,7 @@ from service.store.connection import Server
 from service.store.wire import pack, pairs, unpack
 
 BINS_PER_LIST = 8
-PAGES_PER_CALL = 64
+PAGES_PER_CALL = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from service.address import parse_url, shard_of
+from service.store import keys
+from service.store.learned import Learned
 from service.store.observations import Observations
 from service.store.records import read_record
-from tests.store.world import SHARDS, World, outcome
+from service.store.wire import unpack
+from tests.store.world import SHARDS, World, outcome, urls_of
+from workers import learn
 from workers.learn import Learner
 from workers.ownership import Ownership
 from workers.reprice import Repricer
@@ -142,6 +147,41 @@ async def test_a_promoted_page_is_served_next_whatever_it_is_worth(world: World)
     assert promoted == 1
     world.advance(1)
     assert (await world.lease()).url == PAGE
+
+
+async def models(world: World, urls: list[str]) -> list[tuple[float, ...]]:
+    found = [(await world.record(url)).model for url in urls]
+    return [(float(m.silent_rate[0]), float(m.signal_weight[0]), float(m.signal_rate[0])) for m in found]
+
+
+async def test_a_host_refitted_in_parts_is_believed_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages of one host that change in every second crawl, some of them after a signal."""
+    urls = urls_of(300)
+    await world.put(*urls)
+    for turn in range(6):
+        world.advance(HOUR_S)
+        for at, url in enumerate(urls):
+            if at % 3 == 0:
+                await world.signal(url, source=f"s{at % 2}", id=f"{turn}")
+        now = world.clock.now_at
+        found = [outcome(url=url, fetched_at=now, changed=(turn + n) % 2 == 0) for n, url in enumerate(urls)]
+        await world.frontier.record_outcomes(found)
+    address, prefix = parse_url(urls[0]), world.prefix_of(urls[0])
+    shard, learned = shard_of(address.host_id, SHARDS), Learned(world.server, SHARDS)
+    await learner(world).drain_all(shard)
+    assert await learner(world).refit(shard, world.clock.now_at) == 300
+    whole, (said,) = await models(world, urls), await learned.all_sums(shard)
+    await world.server.execute("HDEL", keys.host(prefix, address.host_id), "sums", "weights")
+    await world.server.execute("HDEL", keys.meta(prefix), "said")
+    await world.server.execute("SADD", keys.dirty(prefix), address.host_id)
+    monkeypatch.setattr(learn, "BINS_AT_ONCE", 2)
+    assert await learner(world).refit(shard, world.clock.now_at) == 300
+    assert np.array(await models(world, urls)) == pytest.approx(np.array(whole), rel=1e-6)
+    (in_parts,) = await learned.all_sums(shard)
+    for one, other in zip(unpack(said), unpack(in_parts), strict=True):
+        assert np.array(other) == pytest.approx(np.array(one), rel=1e-9)
 
 
 async def test_two_workers_share_the_shards_and_none_is_owned_twice(world: World) -> None:
