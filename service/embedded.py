@@ -167,7 +167,10 @@ def choose_socket_path(data_dir: Path) -> Path:
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise EmbeddedServerError(f"{folder} must belong to this user alone")
-    return folder / "redis.sock"
+    path = folder / "redis.sock"
+    if len(os.fsencode(path)) > SOCKET_PATH_BYTES:
+        raise EmbeddedServerError(f"{path} is too long a name for a socket: choose a shorter TMPDIR")
+    return path
 
 
 def _lock(path: Path) -> int:

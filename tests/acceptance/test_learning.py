@@ -6,7 +6,7 @@ Short runs through the real interface; `freshet simulate learn` makes the long o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,10 +29,11 @@ from service.app import create_app
 from service.clock import ManualClock
 from service.embedded import EmbeddedServer
 from service.settings import Settings
+from service.store.bins import Bins
 from service.store.connection import Server
 from service.store.observations import Observations
+from service.store.pipe import Command
 from service.store.records import model_of, read_heads
-from service.store.shards import Shards
 from workers.learn import Learner
 
 T = TypeVar("T")
@@ -139,24 +140,12 @@ class MortalServer(Server):
         self._left = dies_at
         self._is_heard = is_heard
 
-    async def call(self, *args: Any) -> list[Any]:
-        return await self._live(lambda: super(MortalServer, self).call(*args))
-
-    async def _call_some(self, *args: Any) -> list[Any]:
-        return await self._live(lambda: super(MortalServer, self)._call_some(*args))
-
-    async def execute(self, *command: Any) -> Any:
-        return await self._live(lambda: super(MortalServer, self).execute(*command))
-
-    async def run(self, pipeline: Any) -> list[Any]:
-        return await self._live(lambda: super(MortalServer, self).run(pipeline))
-
-    async def _live(self, command: Callable[[], Awaitable[T]]) -> T:
+    async def _send(self, commands: Sequence[Command]) -> list[Any]:
         self._left -= 1
         if self._left > 0:
-            return await command()
+            return await super()._send(commands)
         if self._is_heard:
-            await command()
+            await super()._send(commands)
         raise Killed
 
 
@@ -265,7 +254,7 @@ class Listener:
     async def _records(self, shards: list[int] | None = None) -> list[tuple[tuple[str, int], bytes]]:
         found = []
         for shard in shards or range(self._settings.shards):
-            async for bins in Shards(self._server, self._settings.shards).bins(shard):
+            async for bins in Bins(self._server, self._settings.shards).walk(shard):
                 for page_bin in bins:
                     names = [(page_bin.host_id, page_id) for page_id in page_bin.ids]
                     found += zip(names, page_bin.records, strict=True)
