@@ -6,10 +6,9 @@ Short runs through the real interface; `freshet simulate learn` makes the long o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,13 +28,13 @@ from service.app import create_app
 from service.clock import ManualClock
 from service.embedded import EmbeddedServer
 from service.settings import Settings
+from service.store.bins import Bins
 from service.store.connection import Server
 from service.store.observations import Observations
 from service.store.records import model_of, read_heads
-from service.store.shards import Shards
+from service.store.scripts import function_name
 from workers.learn import Learner
 
-T = TypeVar("T")
 QUIET_PASSES = 10
 LEARNED = 0.95  # measured: 0.98 to 0.99
 BETTER = 1.03  # measured: 1.06
@@ -139,24 +138,12 @@ class MortalServer(Server):
         self._left = dies_at
         self._is_heard = is_heard
 
-    async def call(self, *args: Any) -> list[Any]:
-        return await self._live(lambda: super(MortalServer, self).call(*args))
-
-    async def _call_some(self, *args: Any) -> list[Any]:
-        return await self._live(lambda: super(MortalServer, self)._call_some(*args))
-
-    async def execute(self, *command: Any) -> Any:
-        return await self._live(lambda: super(MortalServer, self).execute(*command))
-
-    async def run(self, pipeline: Any) -> list[Any]:
-        return await self._live(lambda: super(MortalServer, self).run(pipeline))
-
-    async def _live(self, command: Callable[[], Awaitable[T]]) -> T:
+    async def _send(self, commands: Any) -> list[Any]:
         self._left -= 1
         if self._left > 0:
-            return await command()
+            return await super()._send(commands)
         if self._is_heard:
-            await command()
+            await super()._send(commands)
         raise Killed
 
 
@@ -265,7 +252,7 @@ class Listener:
     async def _records(self, shards: list[int] | None = None) -> list[tuple[tuple[str, int], bytes]]:
         found = []
         for shard in shards or range(self._settings.shards):
-            async for bins in Shards(self._server, self._settings.shards).bins(shard):
+            async for bins in Bins(self._server, self._settings.shards).walk(shard):
                 for page_bin in bins:
                     names = [(page_bin.host_id, page_id) for page_id in page_bin.ids]
                     found += zip(names, page_bin.records, strict=True)
@@ -296,10 +283,10 @@ async def test_learners_that_die_leave_the_same_beliefs_as_one_that_lives(tmp_pa
 class DiesBeforeModels(Server):
     """A connection whose owner dies when it is about to write models."""
 
-    async def call_many(self, name: str, *args: Any) -> list[Any]:
-        if name == "remodel":
+    async def _send(self, commands: Any) -> list[Any]:
+        if commands[0][:2] == ("FCALL", function_name("remodel")):
             raise Killed
-        return await super().call_many(name, *args)
+        return await super()._send(commands)
 
 
 async def test_news_is_news_until_the_models_are_written(tmp_path: Path) -> None:
