@@ -1,4 +1,4 @@
-"""`freshet simulate learn | poison | floors | policies | skew`: runs an experiment and shows what it found."""
+"""`freshet simulate learn | poison | floors | policies | skew`: runs an experiment, shows what it found."""
 
 from __future__ import annotations
 

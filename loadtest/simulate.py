@@ -64,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
         "often a reader finds a fresh copy, beside the exact policy on the same web and the optimum "
         "of any policy. One unit of time is a simulated day.",
         epilog="Experiments with the service have options of their own: `freshet simulate learn --help`, "
-        "`… poison --help`, `… floors --help`, `… policies --help`, `… skew --help`; so have those of the papers: "
+        "`… poison --help`, `… floors --help`, `… policies --help`, `… skew --help`; so have those of the "
+        "papers: "
         "`freshet simulate --experiment list`, `--experiment fig4 --help`.",
     )
     add = parser.add_argument

@@ -6,7 +6,7 @@ import argparse
 
 import numpy as np
 
-from loadtest.findings import Findings
+from loadtest.findings import Cell, Findings
 from loadtest.record import Run
 from loadtest.scene import TOLD, Scene, try_all
 from service.address import parse_url, shard_of
@@ -32,7 +32,7 @@ def skew(scenes: list[Scene], options: argparse.Namespace) -> Findings:
         )
     if len(ratios) > 1:
         error = float(np.std(ratios, ddof=1) / np.sqrt(len(ratios)))
-        mean = {"seed": f"mean ± {error:.4f}", "largest shard": np.nan, "of changes": np.nan}
+        mean: dict[str, Cell] = {"seed": f"mean ± {error:.4f}", "largest shard": np.nan, "of changes": np.nan}
         findings.rows.append({**mean, "16 shards ÷ 1": float(np.mean(ratios))})
     at = np.arange(options.window, options.time - options.window / 2, options.window / 4)
     curves = [_moving(*pair, at, options.window) for pair in zip(runs[SHARDS], runs[1], strict=True)]
