@@ -1,4 +1,4 @@
-"""`freshet simulate learn | poison | floors | policies`: runs an experiment and shows what it found."""
+"""`freshet simulate learn | poison | floors | policies | skew`: runs an experiment, shows what it found."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from loadtest.policies import policies
 from loadtest.population import POPULATIONS
 from loadtest.scene import Scene
 from loadtest.schedule import Schedule
+from loadtest.skew import skew
 
 EXPERIMENTS: dict[str, Callable[[list[Scene], argparse.Namespace], Findings]] = {
     "learn": learn,
     "poison": poison,
     "floors": floors,
     "policies": policies,
+    "skew": skew,
 }
 
 
@@ -72,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, experiment in EXPERIMENTS.items():
         text = (experiment.__doc__ or "").strip()
         command = experiments.add_parser(name, help=text.splitlines()[0], description=text)
-        _add_common(command)
+        _add_common(command, population="skewed" if name == "skew" else "shared")
         if name == "learn":
             _add_explore(command)
         elif name == "poison":
@@ -85,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_common(command: argparse.ArgumentParser) -> None:
+def _add_common(command: argparse.ArgumentParser, population: str) -> None:
     add = command.add_argument
     add("--pages", type=int, default=1000, help="pages on the web (default %(default)s)")
     add("--hosts", type=int, default=25, help="hosts they are spread over (default %(default)s)")
@@ -96,9 +98,10 @@ def _add_common(command: argparse.ArgumentParser) -> None:
     add(
         "--population",
         choices=sorted(POPULATIONS),
-        default="shared",
+        default=population,
         help="shared: hosts share precision and recall; mixed: recall and the rate of false signals; "
-        "noisy: every page has its own; silent: no signals (default %(default)s)",
+        "noisy: every page has its own; silent: no signals; skewed: noisy, with hosts of Zipf sizes and "
+        "rates (default %(default)s)",
     )
     add("--signal-delay", type=float, default=0.0, help="mean delay of signals, units (default 0)")
     add("--learn-every", type=float, default=0.5, help="units between passes of the learner (default 0.5)")

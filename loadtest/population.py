@@ -6,7 +6,7 @@ Rates are per unit of time; the drivers make one unit a day.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -98,9 +98,23 @@ def mixed_population(rng: np.random.Generator, pages: int, hosts: int) -> Popula
     return Population(importance, change_rate, recall, false_rate, host)
 
 
+def skewed_population(rng: np.random.Generator, pages: int, hosts: int) -> Population:
+    """The noisy population on hosts of Zipf sizes (exponent 1), the pages of each as fast as a Zipf rate.
+
+    The rates are dealt to the hosts at random, so a large host may be fast or slow; a page's is half to one
+    and a half times its host's. Δ and μ are scaled to a mean of ½ as in the noisy population.
+    """
+    noisy = noisy_population(rng, pages, hosts)
+    shares = 1.0 / np.arange(1, hosts + 1)
+    host = rng.choice(hosts, size=pages, p=shares / shares.sum())
+    rate = rng.permutation(shares)[host] * rng.uniform(0.5, 1.5, pages)
+    return replace(noisy, host=host, change_rate=0.5 * rate / rate.mean())
+
+
 POPULATIONS: dict[str, Callable[[np.random.Generator, int, int], Population]] = {
     "noisy": noisy_population,
     "silent": silent_population,
     "shared": shared_population,
     "mixed": mixed_population,
+    "skewed": skewed_population,
 }

@@ -64,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
         "often a reader finds a fresh copy, beside the exact policy on the same web and the optimum "
         "of any policy. One unit of time is a simulated day.",
         epilog="Experiments with the service have options of their own: `freshet simulate learn --help`, "
-        "`… poison --help`, `… floors --help`, `… policies --help`; so have those of the papers: "
+        "`… poison --help`, `… floors --help`, `… policies --help`, `… skew --help`; so have those of the "
+        "papers: "
         "`freshet simulate --experiment list`, `--experiment fig4 --help`.",
     )
     add = parser.add_argument
@@ -85,7 +86,8 @@ def _parser() -> argparse.ArgumentParser:
         choices=sorted(POPULATIONS),
         default="noisy",
         help="noisy: signals of every quality; silent: no signals; shared: hosts share precision "
-        "and recall; mixed: hosts share recall and the rate of false signals (default noisy)",
+        "and recall; mixed: hosts share recall and the rate of false signals; skewed: noisy, with hosts of "
+        "Zipf sizes and rates (default noisy)",
     )
     add("--signal-delay", type=float, default=0.0, help="mean delay of signals, units (default 0)")
     add("--sweep-every", type=float, default=0.25, help="units between re-pricings (default 0.25)")

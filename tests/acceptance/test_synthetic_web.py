@@ -6,6 +6,7 @@ Short runs through the real interface; `freshet simulate` makes the long ones.
 from __future__ import annotations
 
 import asyncio
+import csv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -176,3 +177,13 @@ def test_the_command_writes_a_table_and_a_plot(tmp_path: Path, capsys: pytest.Ca
     assert "exact arg max" in capsys.readouterr().out
     assert (tmp_path / "freshness.png").stat().st_size > 1000
     assert len((tmp_path / "freshet-seed-3.csv").read_text().splitlines()) > 300
+
+
+def test_shards_of_unequal_hosts_cost_no_freshness(tmp_path: Path) -> None:
+    """Hosts of Zipf sizes and rates: one shard of sixteen has several times its share of pages."""
+    options = ["--pages", "200", "--hosts", "12", "--bandwidth", "30", "--time", "40", "--window", "5"]
+    assert main(["skew", *options, "--out", str(tmp_path)]) == 0
+    with (tmp_path / "skew.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["largest shard"]) > 2 / 16
+    assert float(row["16 shards ÷ 1"]) >= 0.985
