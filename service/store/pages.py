@@ -20,7 +20,7 @@ from service.store.spread import Spread
 from service.store.wire import pack, unpack
 
 Groups = Sequence[tuple[int, Sequence[Row]]]  # items by shard
-ITEMS_PER_CALL = 64  # of one shard: a server answers nobody else meanwhile
+ITEMS_PER_CALL = 24  # of one shard: a server answers nobody else meanwhile
 HostPages = tuple[str, str, list[str | int]]  # host id, host, then page id, which saying and path of each
 PUT_WORDS = {ord("a"): "added", ord("u"): "updated", ord("c"): "crowded", ord("g"): "unknown"}
 
