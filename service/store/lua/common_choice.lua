@@ -3,7 +3,6 @@
 
 local FIRST_VALUE = 'ncis/freshness'  -- what pages are ranked by before anybody chose
 local NEW_PAGES = -1e15  -- due scores below are of pages never crawled or promoted, whose order is their worth
-local BASE_CANDIDATES = 96  -- pages looked at per round, plus one per page wanted
 local PAGES_PER_HOST, BINS_PER_HOST = 16, 4  -- looked at, at most
 local PAGES_PER_RESTING_HOST = 4  -- of a host that gives one page and then rests
 local NEAR_HOSTS = 8  -- looked at, beyond those wanted, where too few pages are due
@@ -115,17 +114,17 @@ end
 
 -- Candidates: the pages at or above the price in due order, and the nearest few if too few are due. Notes
 -- when the first host that was passed over will have rested.
-local function gather(shards, now, wanted, default_rest_ms)
+local function gather(shards, now, wanted, order)
   local found, near = {}, 0
   local rested_at = math.huge
-  while #found < BASE_CANDIDATES + wanted do
+  while #found < order.candidates + wanted do
     local shard, hid, due = next_head(shards)
     if not shard then break end
     if due > now then
       near = near + 1
       if near > NEAR_HOSTS + wanted or #found >= wanted and near > NEAR_HOSTS / 2 then break end
     end
-    local host = load_choice(shard.prefix, hid, default_rest_ms)
+    local host = load_choice(shard.prefix, hid, order.options.rest_ms)
     if host.rest_until > now then
       rested_at = math.min(rested_at, host.rest_until)
     else

@@ -120,7 +120,7 @@ local function serve(found, pages, shards, now, order, is_fresh)
   return left
 end
 
--- Leases up to one page per slot of the order {slots, options, least (worth), served (called for each)}, and
+-- Leases up to one page per slot of the order {slots, options, candidates, least (worth), served (called for each)}, and
 -- keeps the shards' counters. Returns the pages, the shards if all were looked at, when a host that was passed
 -- over will have rested, and the candidates left over.
 local function fill(prefixes, now, raw, offset, order)
@@ -135,7 +135,7 @@ local function fill(prefixes, now, raw, offset, order)
   while #pages < #order.slots or #order.slots == 0 do
     local before, found = #pages, nil
     if not is_whole then shards, is_whole = open_shards(prefixes, now), true end
-    found, rested_at = gather(shards, now, #order.slots - before, order.options.rest_ms)
+    found, rested_at = gather(shards, now, #order.slots - before, order)
     left, at = serve(found, pages, shards, now, order, true), now
     if #pages == before then break end
   end

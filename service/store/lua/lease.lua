@@ -7,13 +7,14 @@
 -- Reply: 'leased', or why nothing is left to lease ('politeness', 'no-pages'); milliseconds until asking again
 --        may help; which value pages are ranked by; msgpack [page, ...]; msgpack [worth of the next best, ...].
 
+local CANDIDATES = 24  -- pages of this shard looked at, besides one per page wanted
 local SHOWN = 64  -- worths of pages that stand ready
 
 register('lease', function(keys, args)
   local meta = keys[1] .. ':meta'
   local now, raw, offset, stale = clock(meta, args[1])
   local options, slots = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3])
-  local order = {slots = slots, options = options, least = tonumber(args[4]), served = function() end}
+  local order = {slots = slots, options = options, candidates = CANDIDATES, least = tonumber(args[4]), served = function() end}
   local pages, shards, rested_at, left = fill(keys, now, raw, offset, order)
   keep_clock(meta, raw, offset, stale)
   local reason, retry_ms = 'leased', 0

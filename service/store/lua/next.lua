@@ -9,6 +9,8 @@
 -- Reply: 'leased', or why somebody got nothing ('pace', 'politeness', 'no-pages', 'paused'); now_ms;
 --        milliseconds until asking again may help; then per request msgpack [page, ...] or '' for none.
 
+local CANDIDATES = 96  -- pages looked at, besides one per page wanted
+
 -- After a step back of the clock everybody goes on from the latest instant anybody had kept.
 local function agree_on_clock(keys, now, raw)
   for at = 2, #keys do now = math.max(now, (clock(keys[at] .. ':meta', raw))) end
@@ -47,7 +49,7 @@ register('next', function(keys, args)
   local pages, shards, rested_at = {}, nil, nil
   if wanted > 0 and pace.is_open then
     local count = share_slots(requests, pace, now, options.lookahead_ms)
-    local order = {slots = slots_of(pace, count), options = options, least = 0,
+    local order = {slots = slots_of(pace, count), options = options, candidates = CANDIDATES, least = 0,
       served = function(c) if c.due > NEW_PAGES then follow_price(pace, c.value, c.shard.ranked_by) end end}
     pages, shards, rested_at = fill({unpack(keys, 2)}, now, raw, offset, order)
     pace.slot, pace.granted = pace.slot + #pages * pace.gap_ms, pace.granted + #pages
