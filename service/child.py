@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # Runs in the child and becomes the command. It asks Linux for SIGTERM when the parent dies; a
 # preexec_fn would do so between fork and exec, where another thread's locks may be held for ever.
@@ -20,3 +23,17 @@ os.execv(sys.argv[2], sys.argv[2:])
 def tied(*command: str) -> list[str]:
     """The command (an absolute path first), tied to the thread that will start it."""
     return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command]
+
+
+@contextmanager
+def stopped_after(process: subprocess.Popen[bytes], patience_s: float) -> Iterator[subprocess.Popen[bytes]]:
+    """The process, asked to end when the block does, and ended if that takes too long."""
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
-from service.child import tied
+from service.child import stopped_after, tied
 from service.cli import as_environment, refuse_open_door
 from service.embedded import EmbeddedServer
 from service.errors import SchedulerError
@@ -61,15 +61,8 @@ def _child(command: str, settings: Settings) -> Iterator[subprocess.Popen[bytes]
     process = subprocess.Popen(
         tied(sys.executable, "-m", "service", command), env=environment, start_new_session=True
     )
-    try:
+    with stopped_after(process, STOP_S):
         yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _wait_ready(settings: Settings, children: list[subprocess.Popen[bytes]]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.bench.resp import Store
-from service.child import tied
+from service.child import stopped_after, tied
 from service.embedded import EmbeddedServer
 
 READY_S, STOP_S, POLL_S = 60.0, 15.0, 0.05
@@ -80,15 +80,8 @@ def child(*command: str, **environment: str) -> Iterator[subprocess.Popen[bytes]
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    try:
+    with stopped_after(process, STOP_S):
         yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 @contextmanager

@@ -101,7 +101,7 @@ class Spread:
 
     async def _settle(self, filled: _Filling, now: str, after: float, given: list[tuple[str, bytes]]) -> None:
         unused = unused_tail(filled.slots, filled.used)
-        args = (now, f"{after:.6f}", unused, pack(filled.served), pack(given))
+        args = (now, f"{after:.6f}", unused, len(filled.rows), pack(filled.served), pack(given))
         await self._server.call("settle", [CONTROL], args)
 
 

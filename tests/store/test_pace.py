@@ -80,6 +80,13 @@ async def test_without_lookahead_a_batch_is_one_page(make_world: MakeWorld) -> N
     assert len(await world.next(30)) == 1
 
 
+async def test_what_was_handed_out_is_counted_not_what_was_asked_for(make_world: MakeWorld) -> None:
+    world = await make_world(lookahead_s=1.0)
+    await world.put(*hosts_of(3))
+    assert len(await world.next(10)) == 3
+    assert await world.frontier.control.granted() == 3
+
+
 async def test_nothing_is_spent_when_nothing_is_leased(make_world: MakeWorld) -> None:
     world = await make_world(bandwidth=1)
     assert (await world.why()).reason == "no-pages"

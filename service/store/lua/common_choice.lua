@@ -86,10 +86,12 @@ local function add_candidates(found, shard, host, bin, now, limit)
   if #ids == 0 then return end
   local records = redis.call('HMGET', record_key(shard.prefix, host.hid, bin), unpack(ids))
   for at, record in ipairs(records) do
-    local due = dues[at]
-    local value = value_now(shard.prefix, host.hid, bin, ids[at], record, due, now)
-    found[#found + 1] = {shard = shard, prefix = shard.prefix, host = host, bin = bin, id = ids[at], due = due,
-      record = record, value = value, worth = worth_of(due, value), known = known}
+    if record then
+      local due = dues[at]
+      local value = value_now(shard.prefix, host.hid, bin, ids[at], record, due, now)
+      found[#found + 1] = {shard = shard, prefix = shard.prefix, host = host, bin = bin, id = ids[at], due = due,
+        record = record, value = value, worth = worth_of(due, value), known = known}
+    end
   end
 end
 

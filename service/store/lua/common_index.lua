@@ -147,13 +147,12 @@ local function run_timers(shard, now)
   end
   local rested, awake = redis.call('ZRANGEBYSCORE', resting, '-inf', now, 'LIMIT', 0, MAX_TIMERS), {}
   for _, hid in ipairs(rested) do
-    local bins = tonumber(redis.call('HGET', shard .. ':h:' .. hid, 'bins'))
-    append(awake, host_due(shard, {hid = hid, bins = bins}), hid)
+    local bins = tonumber(redis.call('HGET', shard .. ':h:' .. hid, 'bins') or nil)
+    local due = bins and host_due(shard, {hid = hid, bins = bins})
+    if due then append(awake, due, hid) end
   end
-  if #rested > 0 then
-    redis.call('ZREM', resting, unpack(rested))
-    redis.call('ZADD', shard .. ':awake', unpack(awake))
-  end
+  if #rested > 0 then redis.call('ZREM', resting, unpack(rested)) end
+  if #awake > 0 then redis.call('ZADD', shard .. ':awake', unpack(awake)) end
   return expired
 end
 
@@ -161,5 +160,6 @@ end
 -- choice between shards reads one hash per shard.
 local function seal(shard)
   local best, wake = first_score(shard .. ':awake'), wake_of(shard)
-  redis.call('HSET', shard .. ':meta', 'best', best < math.huge and best or '', 'wake', wake < math.huge and wake or '')
+  redis.call('HSET', shard .. ':meta', 'best', best < math.huge and best or '',
+    'wake', wake < math.huge and wake or '')
 end

@@ -14,7 +14,7 @@ local function due_after(c)
   for at = 1, #pages, 2 do
     if not c.known[pages[at]] then return tonumber(pages[at + 1]) end
   end
-  return not c.known.whole and host_due(c.shard.prefix, c.host) or nil
+  return not c.known.whole and host_due(c.prefix, c.host) or nil
 end
 
 -- The host rests from a lease on, and waits where its other pages say; written with the rest of the round.
@@ -41,7 +41,7 @@ end
 -- Since when the page ages: what its due time was computed from, or its anchor where it has none.
 local function anchor_of(c, interval_s, credit_s)
   if credit_s < 0 and c.due > -8e14 and c.due < 2.8e15 then return c.due - interval_s * 1000 end
-  return tonumber(redis.call('ZSCORE', anchor_key(c.shard.prefix, c.host.hid, c.bin), c.id))
+  return tonumber(redis.call('ZSCORE', anchor_key(c.prefix, c.host.hid, c.bin), c.id))
 end
 
 local function lease(c, slot, now, lease_ms, salt)
@@ -63,8 +63,8 @@ local function lease(c, slot, now, lease_ms, salt)
   local elapsed_ms = -1
   if has(record:byte(1), CRAWLED) then elapsed_ms = now - anchor_of(c, interval_s, credit_s) end
   local _, etag, path = unpack_tail(record)
-  return {c.due > NEW_PAGES and 1 or 0, host.hid, tonumber(c.id), token, host.name, path, slot, expires_at, c.value, elapsed_ms,
-    silent_rate, signals, crawled_at, etag, modified}
+  return {c.due > NEW_PAGES and 1 or 0, host.hid, tonumber(c.id), token, host.name, path, slot, expires_at,
+    c.value, elapsed_ms, silent_rate, signals, crawled_at, etag, modified}
 end
 
 -- Writes what a round of leases changed in the indexes, a few commands per shard.
@@ -120,9 +120,9 @@ local function serve(found, pages, shards, now, order, is_fresh)
   return left
 end
 
--- Leases up to one page per slot of the order {slots, options, candidates, least (worth), served (called for each)}, and
--- keeps the shards' counters. Returns the pages, the shards if all were looked at, when a host that was passed
--- over will have rested, and the candidates left over.
+-- Leases up to one page per slot of the order {slots, options, candidates, least (worth), served (called for
+-- each)}, and keeps the shards' counters. Returns the pages, the shards if all were looked at, when a host that
+-- was passed over will have rested, and the candidates left over.
 local function fill(prefixes, now, raw, offset, order)
   local pages, shards, rested_at = {}, {}, math.huge
   local kept = shortlists[prefixes[1]]

@@ -9,7 +9,8 @@ local GRACE_MS = 10  -- a slot this near is as good as free; `not_before` says w
 local function read_pace(control, now)
   local stored = redis.call('HMGET', control, 'rate', 'slot', 'price', 'picks', 'granted', 'priced')
   local rate = tonumber(stored[1]) or 0
-  local pace = {gap_ms = rate > 0 and 1000 / rate or 0, slot = tonumber(stored[2]) or now,
+  local stored_slot = tonumber(stored[2]) or now
+  local pace = {gap_ms = rate > 0 and 1000 / rate or 0, slot = stored_slot, stored_slot = stored_slot,
     price = tonumber(stored[3]) or 0, picks = tonumber(stored[4]) or 0, granted = tonumber(stored[5]) or 0,
     of = stored[6] or FIRST_VALUE}
   pace.reason, pace.retry_ms = 'pace', pace.slot - GRACE_MS - now

@@ -17,7 +17,7 @@ register('grant', function(keys, args)
   local shares, first = {}, pace.slot
   if wanted > 0 and pace.is_open then
     local count = share_slots(requests, pace, now, tonumber(args[2]))
-    pace.slot, pace.granted = first + count * pace.gap_ms, pace.granted + count
+    pace.slot = first + count * pace.gap_ms
     write_pace(control, pace)
     pace.retry_ms = pace.slot - GRACE_MS - now
   end

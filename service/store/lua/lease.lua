@@ -14,7 +14,8 @@ register('lease', function(keys, args)
   local meta = keys[1] .. ':meta'
   local now, raw, offset, stale = clock(meta, args[1])
   local options, slots = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3])
-  local order = {slots = slots, options = options, candidates = CANDIDATES, least = tonumber(args[4]), served = function() end}
+  local order = {slots = slots, options = options, candidates = CANDIDATES, least = tonumber(args[4]),
+    served = function() end}
   local pages, shards, rested_at, left = fill(keys, now, raw, offset, order)
   keep_clock(meta, raw, offset, stale)
   local reason, retry_ms = 'leased', 0
