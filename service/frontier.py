@@ -72,7 +72,7 @@ class Frontier:
             lease_s=settings.lease_s,
             lookahead_s=settings.lookahead_s,
             rest_s=settings.min_delay_s,
-            salt=secrets.randbits(16),
+            salt=1 + secrets.randbelow(65535),
         )
         leases = [[lease_from(row) for row in rows] for rows in answers]
         return leases, Nothing(word if word != "leased" else "pace", retry_ms / 1000)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from service.store import keys
 from service.store.connection import Server
+from service.store.hosts import StoredHost, read_stored_host
 from service.store.wire import pack, pairs
 
 HOSTS_AT_ONCE = 200  # found by one step of a scan
@@ -50,19 +51,31 @@ class Bins:
         self._server = server
         self._prefixes = keys.shard_prefixes(shards)
 
-    async def hosts(
-        self, shard: int, begin: int = 0, *, key: Callable[[str], str] = keys.hosts
-    ) -> AsyncIterator[tuple[int, list[str]]]:
-        """Ids of the shard's hosts, some at a time in their order, and where a scan finds them again.
-
-        With another key, those that stand there.
-        """
-        cursor, scanned = begin, key(self._prefixes[shard])
+    async def hosts(self, shard: int, begin: int = 0) -> AsyncIterator[tuple[int, dict[str, StoredHost]]]:
+        """The shard's hosts by their ids, some at a time in order, and where a scan finds them again."""
+        cursor, key = begin, keys.hosts(self._prefixes[shard])
         while True:
-            command = ("SSCAN", scanned, cursor, "COUNT", HOSTS_AT_ONCE)
-            following, members = await self._server.execute(*command)
+            following, found = await self._server.execute("HSCAN", key, cursor, "COUNT", HOSTS_AT_ONCE)
+            if found:
+                yield cursor, {h.decode(): read_stored_host(raw) for h, raw in sorted(pairs(found))}
+            cursor = int(following)
+            if cursor == 0:
+                return
+
+    async def some_hosts(self, shard: int, host_ids: Sequence[str]) -> list[StoredHost | None]:
+        """Hosts by their ids, None where there is none; one round trip."""
+        if not host_ids:
+            return []
+        raws = await self._server.execute("HMGET", keys.hosts(self._prefixes[shard]), *host_ids)
+        return [read_stored_host(raw) if raw else None for raw in raws]
+
+    async def dirty_hosts(self, shard: int) -> AsyncIterator[list[str]]:
+        """Ids of hosts with new evidence, some at a time; one may come twice."""
+        cursor, key = 0, keys.dirty(self._prefixes[shard])
+        while True:
+            following, members = await self._server.execute("SSCAN", key, cursor, "COUNT", HOSTS_AT_ONCE)
             if members:
-                yield cursor, sorted(member.decode() for member in members)
+                yield sorted(member.decode() for member in members)
             cursor = int(following)
             if cursor == 0:
                 return
@@ -90,10 +103,11 @@ class Bins:
         """Names of bins from a place on, as many at a time as are read together."""
         begin = (place.host_id, place.number)
         names: list[BinName] = []
-        async for scan, host_ids in self.hosts(shard, place.scan):
-            for host_id, bins, price in await self._host_bins(shard, [h for h in host_ids if h >= begin[0]]):
-                for number in range(begin[1] if host_id == begin[0] else 0, bins):
-                    names.append((host_id, number, price))
+        async for scan, hosts in self.hosts(shard, place.scan):
+            for host_id, host in hosts.items():
+                first = begin[1] if host_id == begin[0] else 0
+                for number in range(first, host.bins if host_id >= begin[0] else 0):
+                    names.append((host_id, number, host.price))
                     if len(names) == BINS_AT_ONCE:
                         yield scan, names
                         names = []
@@ -101,14 +115,6 @@ class Bins:
             if names:
                 yield scan, names
                 names = []
-
-    async def _host_bins(self, shard: int, host_ids: Sequence[str]) -> list[tuple[str, int, float]]:
-        """How many bins hosts have, and what their pages are served at."""
-        pipeline = self._server.pipeline()
-        for host_id in host_ids:
-            pipeline.execute_command("HMGET", keys.host(self._prefixes[shard], host_id), "bins", "price")
-        answers = await self._server.run(pipeline) if host_ids else []
-        return [(h, int(n or 0), float(price or 0)) for h, (n, price) in zip(host_ids, answers, strict=True)]
 
     async def read(self, shard: int, names: Sequence[BinName]) -> list[Bin]:
         """Some bins; one round trip."""

@@ -37,6 +37,10 @@ def hosts(prefix: str) -> str:
     return f"{prefix}:hosts"
 
 
+def leases(prefix: str) -> str:
+    return f"{prefix}:leases"
+
+
 def host(prefix: str, host_id: str) -> str:
     return f"{prefix}:h:{host_id}"
 

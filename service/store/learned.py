@@ -50,15 +50,23 @@ class Learned:
     async def hosts_with_news(self, shard: int) -> AsyncIterator[list[HostHead]]:
         """Hosts whose pages have new evidence, some at a time."""
         given: set[str] = set()  # a scan may find a host twice
-        async for _, host_ids in self._bins.hosts(shard, key=keys.dirty):
+        async for host_ids in self._bins.dirty_hosts(shard):
             new = [host_id for host_id in host_ids if host_id not in given]
             given.update(new)
-            pipeline = self._server.pipeline()
-            for host_id in new:
-                key = keys.host(self._prefixes[shard], host_id)
-                pipeline.execute_command("HMGET", key, "bins", "price", "sums", "trust")
-            rows = zip(new, await self._server.run(pipeline), strict=True)
-            yield [HostHead(h, int(n or 0), float(p or 0), s or b"", t or b"") for h, (n, p, s, t) in rows]
+            yield await self._heads(shard, new)
+
+    async def _heads(self, shard: int, host_ids: Sequence[str]) -> list[HostHead]:
+        hosts = await self._bins.some_hosts(shard, host_ids)
+        pipeline = self._server.pipeline()
+        for host_id in host_ids:
+            pipeline.execute_command("HMGET", keys.host(self._prefixes[shard], host_id), "sums", "trust")
+        rows = zip(host_ids, hosts, await self._server.run(pipeline), strict=True)
+        return [
+            HostHead(host_id, host.bins, host.price, sums or b"", trust or b"")
+            if host
+            else HostHead(host_id, 0, 0.0, b"", b"")
+            for host_id, host, (sums, trust) in rows
+        ]
 
     async def read(self, shard: int, hosts: Sequence[HostHead], bins: range | None = None) -> list[HostPages]:
         """Hosts with all their pages, or with those of some bins; two round trips for every so many bins."""
@@ -107,9 +115,9 @@ class Learned:
     async def all_sums(self, shard: int) -> list[bytes]:
         """The sums of every host of a shard that has any."""
         found: list[bytes] = []
-        async for _, host_ids in self._bins.hosts(shard):
+        async for _, hosts in self._bins.hosts(shard):
             pipeline = self._server.pipeline()
-            for host_id in host_ids:
+            for host_id in hosts:
                 pipeline.execute_command("HGET", keys.host(self._prefixes[shard], host_id), "sums")
             found += [sums for sums in await self._server.run(pipeline) if sums]
         return found
@@ -117,9 +125,13 @@ class Learned:
     async def page(self, shard: int, host_id: str, page_id: int) -> tuple[bytes, bytes]:
         """The evidence of one page and the sums of its host ('' where there is none); two round trips."""
         prefix = self._prefixes[shard]
-        bins, sums = await self._server.execute("HMGET", keys.host(prefix, host_id), "bins", "sums")
-        key = keys.evidence(prefix, host_id, keys.bin_of(page_id, int(bins or 1)))
-        return await self._server.execute("HGET", key, page_id) or b"", sums or b""
+        (host,) = await self._bins.some_hosts(shard, [host_id])
+        key = keys.evidence(prefix, host_id, keys.bin_of(page_id, host.bins if host else 1))
+        pipeline = self._server.pipeline()
+        pipeline.execute_command("HGET", key, page_id)
+        pipeline.execute_command("HGET", keys.host(prefix, host_id), "sums")
+        evidence, sums = await self._server.run(pipeline)
+        return evidence or b"", sums or b""
 
     async def say(self, shard: int, said: bytes, figures: dict[int, list[float]]) -> None:
         """Tell the other shards what this one's hosts have in common, and operators of its sources."""

@@ -17,6 +17,7 @@ from redis.exceptions import ResponseError
 from service.errors import StoreUnavailable
 from service.store import keys
 from service.store.connection import Server
+from service.store.hosts import read_stored_host
 from service.store.wire import pack
 
 GROUP, CONSUMER = "learn", "owner"
@@ -65,13 +66,16 @@ class Observations:
         host_ids = sorted({host_id for host_id, _ in pages})
         pipeline = self._server.pipeline()
         for host_id in host_ids:
-            pipeline.execute_command("HMGET", keys.host(prefix, host_id), "bins", "trust")
+            pipeline.execute_command("HGET", keys.host(prefix, host_id), "trust")
+        pipeline.execute_command("HMGET", keys.hosts(prefix), *host_ids)
         pipeline.execute_command("HGET", keys.meta(prefix), "calibration")
-        *rows, calibration = await self._server.run(pipeline)
-        hosts = dict(zip(host_ids, rows, strict=True))
+        *found_trusts, raws, calibration = await self._server.run(pipeline)
+        host_bins = {
+            h: read_stored_host(raw).bins if raw else 1 for h, raw in zip(host_ids, raws, strict=True)
+        }
         bins: dict[tuple[str, int], list[PageName]] = defaultdict(list)
         for host_id, page_id in pages:
-            number = keys.bin_of(page_id, int(hosts[host_id][0] or 1))
+            number = keys.bin_of(page_id, host_bins[host_id])
             bins[host_id, number].append((host_id, page_id))
         pipeline = self._server.pipeline()
         for (host_id, number), group in bins.items():
@@ -80,7 +84,7 @@ class Observations:
         found: dict[PageName, bytes] = {}
         for group, raws in zip(bins.values(), await self._server.run(pipeline), strict=True):
             found.update((page, raw or b"") for page, raw in zip(group, raws, strict=True))
-        trusts = {host_id: trust or b"" for host_id, (_, trust) in hosts.items()}
+        trusts = {h: trust or b"" for h, trust in zip(host_ids, found_trusts, strict=True)}
         return [found[page] for page in pages], trusts, calibration or b""
 
     async def fold(

@@ -10,7 +10,14 @@ from functools import cache
 from hashlib import blake2b
 from importlib import resources
 
-SHARED = ("common.lua", "common_index.lua", "common_choice.lua", "common_lease.lua", "common_pace.lua")
+SHARED = (
+    "common.lua",
+    "common_host.lua",
+    "common_index.lua",
+    "common_choice.lua",
+    "common_lease.lua",
+    "common_pace.lua",
+)
 
 
 @cache

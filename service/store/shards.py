@@ -37,10 +37,7 @@ class Shards:
 
     async def host_names(self, shard: int, host_ids: Sequence[str]) -> list[str]:
         """What the hosts are called; one round trip."""
-        pipeline = self._server.pipeline()
-        for host_id in host_ids:
-            pipeline.execute_command("HGET", keys.host(self.prefixes[shard], host_id), "name")
-        return [name.decode() if name else "" for name in await self._server.run(pipeline)]
+        return [host.name if host else "" for host in await self._bins.some_hosts(shard, host_ids)]
 
     async def promote(self, shard: int, pages: list[tuple[str, int]]) -> int:
         """Let these pages be served next, whatever they are worth; how many waited."""
@@ -52,9 +49,12 @@ class Shards:
         """Counts of every shard; one round trip. Partly: none of shards that cannot be asked."""
         pipeline = self._server.pipeline()
         for prefix in self.prefixes:
-            fields = ("pages", "leases", "priced_at", "fresh", "weight")
-            pipeline.execute_command("HMGET", keys.meta(prefix), *fields)
-        return [_status(row or [None] * 5) for row in await self._server.run(pipeline, partly=partly)]
+            pipeline.execute_command("HMGET", keys.meta(prefix), "pages", "priced_at", "fresh", "weight")
+            pipeline.execute_command("ZCARD", keys.leases(prefix))
+        found = await self._server.run(pipeline, partly=partly)
+        return [
+            _status(row or [None] * 4, leases) for row, leases in zip(found[::2], found[1::2], strict=True)
+        ]
 
     async def signal_counts(self) -> dict[int, int]:
         """Signals accepted so far, by source number; one round trip."""
@@ -86,31 +86,29 @@ class Shards:
 
     async def read_host(self, shard: int, host_id: str, default_delay_s: float, now_at: float) -> Host | None:
         """Rules and state of a host, or None."""
-        fields = ("pages", "delay_ms", "gap_ms", "paused_until", "price", "rest_until")
-        key = keys.host(self.prefixes[shard], host_id)
-        pages, delay, gap, paused, price, rests = await self._server.execute("HMGET", key, *fields)
-        if pages is None:
+        (host,) = await self._bins.some_hosts(shard, [host_id])
+        if host is None:
             return None
+        rests_until = host.rest_until_ms / 1000
         return Host(
-            pages=int(pages),
-            min_delay_s=default_delay_s if delay is None else float(delay) / 1000,
-            max_crawls_per_second=1000 / float(gap) if gap and float(gap) > 0 else None,
-            paused_until=float(paused) / 1000 if paused and float(paused) > 0 else None,
-            rests_until=float(rests) / 1000 if rests and float(rests) > now_at * 1000 else None,
-            price=float(price) if price else None,
+            pages=host.pages,
+            min_delay_s=default_delay_s if host.delay_ms is None else host.delay_ms / 1000,
+            max_crawls_per_second=1000 / host.gap_ms if host.gap_ms > 0 else None,
+            paused_until=host.paused_until_ms / 1000 or None,
+            rests_until=rests_until if rests_until > now_at else None,
+            price=host.price or None,
         )
 
     async def list_host(self, shard: int, host_id: str, first: int) -> tuple[list[bytes], int | None] | None:
         """Records of the host's bins from `first` on, and the bin to go on with."""
-        prefix = self.prefixes[shard]
-        bins = await self._server.execute("HGET", keys.host(prefix, host_id), "bins")
-        if bins is None:
+        (host,) = await self._bins.some_hosts(shard, [host_id])
+        if host is None:
             return None
-        numbers = range(first, min(int(bins), first + BINS_PER_LIST))
+        numbers = range(first, min(host.bins, first + BINS_PER_LIST))
         read = await self._bins.read(shard, [(host_id, number, 0.0) for number in numbers])
         records = [raw for page_bin in read for raw in page_bin.records]
         following = first + BINS_PER_LIST
-        return records, following if following < int(bins) else None
+        return records, following if following < host.bins else None
 
     async def memory_bytes(self) -> int:
         """Memory the servers use."""
@@ -122,8 +120,8 @@ class Shards:
         await self._server.call_shards("probe", [([place], []) for place in places])
 
 
-def _status(row: list[bytes | None]) -> ShardStatus:
-    pages, leases, priced_at, fresh, weight = row
+def _status(row: list[bytes | None], leases: int | None) -> ShardStatus:
+    pages, priced_at, fresh, weight = row
     return ShardStatus(
         pages=int(pages or 0),
         leases=int(leases or 0),

@@ -22,11 +22,10 @@ class Sweeps:
 
     async def forget_host_prices(self, shard: int) -> None:
         """What hosts were served at, which says nothing once pages have another value."""
-        async for _, host_ids in self._bins.hosts(shard):
-            pipeline = self._server.pipeline()
-            for host_id in host_ids:
-                pipeline.execute_command("HDEL", keys.host(self._prefixes[shard], host_id), "price")
-            await self._server.run(pipeline)
+        async for _, hosts in self._bins.hosts(shard):
+            priced = [host_id for host_id, host in hosts.items() if host.price > 0]
+            if priced:
+                await self._server.call("unprice", [self._prefixes[shard]], priced)
 
     async def keep(self, shard: int, sweep: bytes) -> None:
         """Keep how far a sweep has got, for whoever goes on with it."""

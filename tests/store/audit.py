@@ -8,6 +8,7 @@ from typing import Any
 
 import redis.asyncio as redis_asyncio
 
+from service.store.hosts import StoredHost, read_stored_host
 from service.store.keys import shard_prefixes
 from service.store.records import CRAWLED, HELD, LEASED, PARKED, read_heads
 
@@ -69,33 +70,29 @@ class _ShardAudit:
         self.store = store
         self.counts = counts
         self.meta = {k.decode(): v.decode(errors="replace") for k, v in store.get("meta", {}).items()}
-        self.timers: dict[str, float] = store.get("timers", {})
+        self.leases: dict[str, float] = store.get("leases", {})
+        self.held: dict[str, float] = store.get("held", {})
         self.resting: dict[str, float] = store.get("resting", {})
         self.parked: dict[str, float] = store.get("parked", {})
-        self.known = {"meta", "hosts", "awake", "timers", "resting", "parked", "late", "probe"}
+        self.known = {"meta", "hosts", "awake", "leases", "held", "resting", "parked", "late", "probe"}
         self.known |= {"observed", "dirty", "counted", "sources"}
+        self.hosts = {host_id.decode(): raw for host_id, raw in store.get("hosts", {}).items()}
         self.members: set[str] = set()
         self.leased: set[str] = set()
         self.awake: dict[str, float] = {}
 
     def faults(self) -> list[str]:
         found: list[str] = []
-        for host_id in sorted(self.store.get("hosts", set())):
-            found += self._host(host_id)
+        for host_id, raw in sorted(self.hosts.items()):
+            found += self._host(host_id, read_stored_host(raw))
         found += self._indexes()
         found += self._leftovers()
         return found
 
-    def _host(self, host_id: str) -> Iterator[str]:
-        fields = {
-            k.decode(): v.decode(errors="replace") for k, v in self.store.get(f"h:{host_id}", {}).items()
-        }
+    def _host(self, host_id: str, host: StoredHost) -> Iterator[str]:
         self.known |= {f"h:{host_id}", f"b:{host_id}"}
-        if not fields:
-            yield f"host {host_id} has no fields"
-            return
-        bins = int(fields["bins"])
-        pages, earliest = 0, {}
+        bins, pages = host.bins, 0
+        earliest: dict[str, float] = {}
         for number in range(bins):
             self.known |= {f"{letter}:{host_id}:{number}" for letter in "radeq"}
             dues = self.store.get(f"d:{host_id}:{number}", {})
@@ -104,14 +101,12 @@ class _ShardAudit:
             records = self.store.get(f"r:{host_id}:{number}", {})
             pages += sum(1 for record in records.values() if record)
             yield from self._bin(host_id, number, bins, records, dues)
-        if pages != int(fields["pages"]):
-            yield f"host {host_id} counts {fields['pages']} pages, holds {pages}"
+        if pages != host.pages:
+            yield f"host {host_id} counts {host.pages} pages, holds {pages}"
         index = self.store.get(f"b:{host_id}", {})
         if index != (earliest if bins > 1 else {}):
             yield f"bins of {host_id} are indexed as {index}, are {earliest}"
-        yield from self._rest(
-            host_id, float(fields.get("rest_until", 0)), min(earliest.values(), default=None)
-        )
+        yield from self._rest(host_id, host.rest_until_ms, min(earliest.values(), default=None))
 
     def _rest(self, host_id: str, rest_until: float, due: float | None) -> Iterator[str]:
         """A host waits by its best page, or by the end of its rest where that page is due before."""
@@ -154,8 +149,8 @@ class _ShardAudit:
         flags = int(head["flags"])
         places = {
             "waiting": (due is not None, not flags & (LEASED | HELD | PARKED)),
-            "leased": (f"l:{member}" in self.timers, bool(flags & LEASED)),
-            "held": (f"p:{member}" in self.timers, bool(flags & HELD)),
+            "leased": (member in self.leases, bool(flags & LEASED)),
+            "held": (member in self.held, bool(flags & HELD)),
             "parked": (member in self.parked, bool(flags & PARKED)),
         }
         for place, (is_there, says_so) in places.items():
@@ -173,29 +168,19 @@ class _ShardAudit:
         awake = self.store.get("awake", {})
         if awake != self.awake:
             yield f"awake is {awake}, should be {self.awake}"
-        counted = {"pages": len(self.members), "leases": len(self.leased)}
-        for field, count in counted.items():
-            if int(self.meta.get(field, 0)) != count:
-                yield f"meta counts {self.meta.get(field)} {field}, there are {count}"
-        for field, index in (("best", awake), ("wake", {**self.timers, **self.resting})):
-            noted = float(self.meta[field]) if self.meta.get(field) else None
-            if noted != min(index.values(), default=None):
-                yield f"meta notes {field} {noted}, is {min(index.values(), default=None)}"
+        if int(self.meta.get("pages", 0)) != len(self.members):
+            yield f"meta counts {self.meta.get('pages')} pages, there are {len(self.members)}"
 
     def _leftovers(self) -> Iterator[str]:
         unknown = {name for name in self.store if name not in self.known}
         unknown = {name for name in unknown if not name.startswith("seen:")}
         if unknown:
             yield f"keys of no host: {sorted(unknown)}"
-        strangers = self.store.get("dirty", set()) - self.store.get("hosts", set())
+        strangers = self.store.get("dirty", set()) - set(self.hosts)
         if strangers:
             yield f"dirty keeps {strangers}"
-        for timer in self.timers:
-            kind, _, member = timer.partition(":")
-            home = self.store.get("hosts", set()) if kind == "h" else self.members
-            if member not in home:
-                yield f"timer {timer} of nobody"
-        for name, members in (("parked", self.parked), ("late", self.store.get("late", {}))):
+        kept = {"leases": self.leases, "held": self.held, "parked": self.parked}
+        for name, members in (*kept.items(), ("late", self.store.get("late", {}))):
             strangers = {m.decode() if isinstance(m, bytes) else m for m in members}
             strangers -= self.leased if name == "late" else self.members
             if strangers:

@@ -14,6 +14,7 @@ from service.frontier import Frontier
 from service.settings import Settings
 from service.store import keys
 from service.store.connection import Server
+from service.store.hosts import read_stored_host
 from service.store.keys import shard_prefixes
 from service.store.pages import PageState
 from service.store.records import Record, read_record
@@ -105,8 +106,8 @@ class World:
         """What is kept of a page's requests."""
         address = _address(url)
         prefix = self.prefix_of(url)
-        bins = int(await self.server.execute("HGET", keys.host(prefix, address.host_id), "bins") or 0)
-        for number in range(bins):
+        raw_host = await self.server.execute("HGET", keys.hosts(prefix), address.host_id)
+        for number in range(read_stored_host(raw_host).bins if raw_host else 0):
             key = keys.requests(prefix, address.host_id, number)
             raw: bytes | None = await self.server.execute("HGET", key, address.page_id)
             if raw is not None:

@@ -7,11 +7,16 @@
 
 register('believe', function(keys, args)
   local shard, hid = keys[1], args[1]
-  if redis.call('EXISTS', shard .. ':h:' .. hid) == 0 then
+  local host = load_host(shard, hid)
+  if not host then
     redis.call('SREM', shard .. ':dirty', hid)
     return {'unknown'}
   end
-  redis.call('HSET', shard .. ':h:' .. hid, 'sums', args[2], 'weights', args[3])
+  redis.call('HSET', shard .. ':h:' .. hid, 'sums', args[2])
+  if host.weights ~= args[3] then
+    host.weights = args[3]
+    keep_host(shard, host)
+  end
   if args[4] == '1' then redis.call('SREM', shard .. ':dirty', hid) end
   return {'believed'}
 end)

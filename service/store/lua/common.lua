@@ -3,16 +3,16 @@
 --
 -- A shard is a key prefix (KEYS[1], for example `f:{3}`); all its keys start with it, so all share one
 -- hash slot:
---   <shard>:meta          hash: clock, token sequence, page and lease counts, earliest timer, best due
---   <shard>:hosts         set of host ids
+--   <shard>:meta          hash: clock, page count, highest token removed, owner, and what sweeps and learners note
+--   <shard>:hosts         hash: what there is of each host but its pages, packed (common_host.lua), by host id
 --   <shard>:awake         zset: hosts by the due time of their best page
 --   <shard>:resting       zset: hosts whose best page is due before their rest ends, by that end
---   <shard>:timers        zset by the instant something happens: `l:<host>:<page>` a lease expires,
---                         `p:<host>:<page>` a held page returns
+--   <shard>:leases        zset: `<host>:<page>` by the instant the lease expires
+--   <shard>:held          zset: `<host>:<page>` by the instant the page waits again
 --   <shard>:parked        zset: `<host>:<page>` by the instant it was parked
 --   <shard>:late          hash: signals that arrived while their page was leased
 --   <shard>:seen:<n>      set: messages already counted, one set per generation, expiring
---   <shard>:h:<host>      hash: name, bins, pages, delay, pause, end of its rest, price, strikes
+--   <shard>:h:<host>      hash: what was learned of the host: sums, trust in its sources
 --   <shard>:b:<host>      zset: bins of the host by their earliest due time (hosts of several bins only)
 --   <shard>:r:<host>:<n>  hash: records of bin n by page id
 --   <shard>:a:<host>:<n>  zset: anchors; now - score is the effective elapsed time
@@ -93,6 +93,15 @@ local function count_source(sources, index)
   return sources .. string.char(index, 1)
 end
 
+-- What this server remembers between calls, so that it need not be read again. By shard: when the next thing
+-- happens there by the clock alone (`wake`), which value its pages are ranked by, the highest token of pages that
+-- were removed, when these were read, and when the shard's clock was kept.
+local notes = {}
+
+-- By the first shard of a call: what its last look at the shards left over, for the next call to choose from,
+-- when that was, and the hosts whose pages are as they were then. Forgotten where a page comes to stand ready.
+local shortlists = {}
+
 -- Monotonic milliseconds: raw + offset, where the offset grows by every backward step of the raw clock.
 -- Written at most every 100 ms, so a step shorter than that may pass unseen.
 local function clock(meta, given)
@@ -103,6 +112,7 @@ local function clock(meta, given)
   end
   local stored = redis.call('HMGET', meta, 'raw', 'offset')
   local last, offset = tonumber(stored[1]), tonumber(stored[2]) or 0
+  if not last then notes, shortlists = {}, {} end  -- a store that was emptied
   if last and raw < last then offset = offset + (last - raw) end
   local stepped = last and raw < last
   return raw + offset, raw, offset, (not last) or stepped or raw - last >= 100, stepped
@@ -135,26 +145,6 @@ local function bin_of(id, bins)
   if bin >= bins then bin = id % level end
   return bin
 end
-
-local function load_host(shard, hid)
-  local f = redis.call('HMGET', shard .. ':h:' .. hid, 'name', 'bins', 'pages', 'delay_ms', 'paused_until',
-    'price', 'strikes', 'gap_ms', 'busy_until', 'weights', 'rest_until')
-  if not f[1] then return nil end
-  return {hid = hid, name = f[1], bins = tonumber(f[2]), pages = tonumber(f[3]), delay_ms = tonumber(f[4]),
-    paused_until = tonumber(f[5]) or 0, price = tonumber(f[6]) or 0, strikes = tonumber(f[7]) or 0,
-    gap_ms = tonumber(f[8]) or 0, busy_until = tonumber(f[9]) or 0,
-    weights = f[10] or '', rest_until = tonumber(f[11]) or 0}
-end
-
--- As much of a host as it takes to hear of its pages: where they are, when it rests and how it is doing.
-local function peek_host(shard, hid)
-  local f = redis.call('HMGET', shard .. ':h:' .. hid, 'bins', 'rest_until', 'weights', 'strikes')
-  return f[1] and {hid = hid, bins = tonumber(f[1]), rest_until = tonumber(f[2]) or 0, weights = f[3] or '',
-    strikes = tonumber(f[4]) or 0}
-end
-
--- The least time between two leases of the host; `default_ms` where the operator has set none.
-local function host_rest_ms(host, default_ms) return math.max(host.delay_ms or default_ms, host.gap_ms) end
 
 local function record_key(shard, hid, bin) return shard .. ':r:' .. hid .. ':' .. bin end
 local function anchor_key(shard, hid, bin) return shard .. ':a:' .. hid .. ':' .. bin end

@@ -7,50 +7,50 @@ local PAGES_PER_HOST, BINS_PER_HOST = 16, 4  -- looked at, at most
 local PAGES_PER_RESTING_HOST = 4  -- of a host that gives one page and then rests
 local NEAR_HOSTS = 8  -- looked at, beyond those wanted, where too few pages are due
 local HEADS = 8  -- hosts read at a time
+local NOTE_MS = 1000  -- how long what is remembered of a shard is believed
 
--- What a call knows of a shard: counters, where it is in the awake hosts, and what its leases change.
-local function read_shard(prefix)
-  local meta = redis.call('HMGET', prefix .. ':meta', 'best', 'wake', 'seq', 'leases', 'ranked_by')
-  local best = tonumber(meta[1]) or math.huge
-  return {prefix = prefix, best = best, wake = tonumber(meta[2]) or math.huge, seq = tonumber(meta[3]) or 0,
-    leases = tonumber(meta[4]) or 0, ranked_by = meta[5] or FIRST_VALUE, touched = false,
-    due = best, heads = false, at = 1, read = 0, timers = false, awake = false, asleep = false, resting = false}
+-- What is remembered of a shard; read again after a while, for shards move between servers.
+local function note_of(prefix, now)
+  local note = notes[prefix]
+  if not note or now < note.at or now >= note.at + NOTE_MS then
+    local stored = redis.call('HMGET', prefix .. ':meta', 'ranked_by', 'removed')
+    note = {at = now, ranked_by = stored[1] or FIRST_VALUE, removed = tonumber(stored[2]) or 0, wake = nil, kept_at = 0}
+    notes[prefix] = note
+  end
+  return note
 end
 
-local function rewind(shard)
-  shard.due, shard.heads, shard.at, shard.read, shard.timers = shard.best, false, 1, 0, false
+-- The next hosts of a shard by their due times, and what there is of them.
+local function read_heads(shard)
+  local heads = redis.call('ZRANGE', shard.prefix .. ':awake', shard.read, shard.read + HEADS - 1, 'WITHSCORES')
+  shard.heads, shard.hosts, shard.at, shard.read = heads, false, 1, shard.read + HEADS
+  shard.due = tonumber(heads[2]) or math.huge
 end
 
--- Opens every shard of a call, and lets happen what has come due there.
+local function read_hosts(shard)
+  local heads, hids = shard.heads, {}
+  for at = 1, #heads, 2 do hids[#hids + 1] = heads[at] end
+  shard.hosts = redis.call('HMGET', shard.prefix .. ':hosts', unpack(hids))
+end
+
+-- Opens every shard of a call at its first host, after what has come due there has happened.
 local function open_shards(prefixes, now)
   local shards = {}
   for at, prefix in ipairs(prefixes) do
-    local shard = read_shard(prefix)
-    if shard.wake <= now then
-      shard.leases = shard.leases - run_timers(prefix, now)
-      shard.best = first_score(prefix .. ':awake')
-      shard.due, shard.wake, shard.touched = shard.best, wake_of(prefix), true
+    local note = note_of(prefix, now)
+    if not note.wake or note.wake <= now then
+      run_timers(prefix, now)
+      note.wake = wake_of(prefix)
     end
-    shards[at], shards[prefix] = shard, shard
+    local shard = {prefix = prefix, note = note, read = 0, at = 1, due = math.huge, heads = false, hosts = false}
+    read_heads(shard)
+    shards[at] = shard
   end
   return shards
 end
 
--- What the choice needs of a host, and how long it rests after a lease.
-local function load_choice(prefix, hid, default_rest_ms)
-  local f = redis.call('HMGET', prefix .. ':h:' .. hid, 'name', 'bins', 'delay_ms', 'gap_ms', 'rest_until', 'price')
-  local host = {hid = hid, name = f[1], bins = tonumber(f[2]), delay_ms = tonumber(f[3]),
-    gap_ms = tonumber(f[4]) or 0, rest_until = tonumber(f[5]) or 0, price = tonumber(f[6]) or 0}
-  host.rest_ms = host_rest_ms(host, default_rest_ms)
-  return host
-end
-
-local function read_heads(shard)
-  shard.heads = redis.call('ZRANGE', shard.prefix .. ':awake', shard.read, shard.read + HEADS - 1, 'WITHSCORES')
-  shard.read, shard.at = shard.read + HEADS, 1
-end
-
--- The awake host with the earliest due time over all shards that has not been looked at yet.
+-- The awake host with the earliest due time over all shards that has not been looked at yet: its shard, id, due
+-- time, and what there is of it.
 local function next_head(shards)
   local best, due = nil, math.huge
   for at = 1, #shards do
@@ -58,12 +58,20 @@ local function next_head(shards)
     if shard.due < due then best, due = shard, shard.due end
   end
   if not best then return nil end
-  if not best.heads then read_heads(best) end
-  local hid = best.heads[best.at]
-  best.at = best.at + 2
-  if best.at > 2 * HEADS then read_heads(best) end
-  best.due = tonumber(best.heads[best.at + 1]) or math.huge
-  return best, hid, due
+  if not best.hosts then read_hosts(best) end
+  local at = best.at
+  local hid, raw = best.heads[at], best.hosts[(at + 1) / 2]
+  best.at, best.due = at + 2, tonumber(best.heads[at + 3]) or math.huge
+  if at + 2 > 2 * HEADS then read_heads(best) end
+  return best, hid, due, raw
+end
+
+-- A host as far as the choice needs it; `raw` is what a lease writes back.
+local function choice_of(hid, raw, default_rest_ms)
+  local rest_until, price, bins, delay_ms, gap_ms = struct.unpack('<I6dI4xxxxdd', raw)
+  if delay_ms < 0 then delay_ms = default_rest_ms end
+  return {hid = hid, raw = raw, rest_until = rest_until, price = price, bins = bins,
+    rest_ms = math.max(delay_ms, gap_ms)}
 end
 
 -- One number to compare pages by, also between shards: pages never crawled by importance, then promoted ones
@@ -74,67 +82,85 @@ local function worth_of(due, value)
   return 1e200 * math.exp(math.max(-200, math.min(200, (NEVER_CRAWLED - due) / 1e9)))
 end
 
-local function add_candidates(found, shard, host, bin, now, limit)
+-- What one bin of a host has waiting: its pages by due time, up to a limit.
+local function read_bin(shard, host, bin, limit)
   local pages = redis.call('ZRANGE', due_key(shard.prefix, host.hid, bin), 0, limit - 1, 'WITHSCORES')
-  local known, ids, dues = {pages = pages, whole = #pages < 2 * limit}, {}, {}
-  for at = 1, #pages, 2 do
-    local due = tonumber(pages[at + 1])
+  pages.whole = #pages < 2 * limit
+  return pages
+end
+
+-- How many of a bin's pages are worth looking at: those that are due, and the first in any case.
+local function count_due(pages, host, now)
+  local count = 0
+  for at = 2, #pages, 2 do
+    local due = tonumber(pages[at])
     -- The order of new pages is their worth: where only one can be leased, no other comes before the first.
-    if at > 1 and (due > now or due <= NEW_PAGES and host.rest_ms > 0) then break end
-    ids[#ids + 1], dues[#dues + 1] = pages[at], due
+    if count > 0 and (due > now or due <= NEW_PAGES and host.rest_ms > 0) then break end
+    count, pages[at] = count + 1, due
   end
-  if #ids == 0 then return end
+  return count
+end
+
+-- Adds the candidates of a bin; of a host that gives one page and then rests, only a better one than `best`.
+local function add_candidates(found, shard, host, bin, now, best)
+  local pages = read_bin(shard, host, bin, host.rest_ms > 0 and PAGES_PER_RESTING_HOST or PAGES_PER_HOST)
+  local count, ids = count_due(pages, host, now), {}
+  if count == 0 then return best end
+  for at = 1, count do ids[at] = pages[2 * at - 1] end
   local records = redis.call('HMGET', record_key(shard.prefix, host.hid, bin), unpack(ids))
-  for at, record in ipairs(records) do
+  for at = 1, count do
+    local record, due = records[at], pages[2 * at]
     if record then
-      local due = dues[at]
       local value = value_now(shard.prefix, host.hid, bin, ids[at], record, due, now)
-      found[#found + 1] = {shard = shard, prefix = shard.prefix, host = host, bin = bin, id = ids[at], due = due,
-        record = record, value = value, worth = worth_of(due, value), known = known}
+      local worth = worth_of(due, value)
+      if not best or host.rest_ms == 0 then
+        best = {prefix = shard.prefix, note = shard.note, host = host, bin = bin, id = ids[at], due = due,
+          record = record, value = value, worth = worth, pages = pages}
+        found[#found + 1] = best
+      elseif worth > best.worth then
+        best.bin, best.id, best.due, best.record = bin, ids[at], due, record
+        best.value, best.worth, best.pages = value, worth, pages
+      end
     end
   end
+  return best
 end
 
 local function add_host(found, shard, host, now)
-  local limit = host.rest_ms > 0 and PAGES_PER_RESTING_HOST or PAGES_PER_HOST
-  if host.bins == 1 then return add_candidates(found, shard, host, '0', now, limit) end
+  if host.bins == 1 then
+    add_candidates(found, shard, host, '0', now, nil)
+    return
+  end
   local bins = redis.call('ZRANGE', shard.prefix .. ':b:' .. host.hid, 0, BINS_PER_HOST - 1, 'WITHSCORES')
+  local best
   for at = 1, #bins, 2 do
     if at == 1 or tonumber(bins[at + 1]) <= now then
-      add_candidates(found, shard, host, bins[at], now, limit)
+      best = add_candidates(found, shard, host, bins[at], now, best)
     end
   end
 end
 
--- A host that gives one page and then rests has one candidate: its best.
-local function keep_best(found, first)
-  for at = first + 1, #found do
-    if found[at].worth > found[first].worth then found[first] = found[at] end
-    found[at] = nil
-  end
-end
+local function by_worth(a, b) return a.worth > b.worth end
 
--- Candidates: the pages at or above the price in due order, and the nearest few if too few are due. Notes
--- when the first host that was passed over will have rested.
+-- A shortlist: the pages at or above the price in due order, and the nearest few if too few are due; best first.
+-- Also when the first host that was passed over will have rested.
 local function gather(shards, now, wanted, order)
-  local found, near = {}, 0
-  local rested_at = math.huge
+  local found, hosts, near, rested_at = {}, {}, 0, math.huge
   while #found < order.candidates + wanted do
-    local shard, hid, due = next_head(shards)
+    local shard, hid, due, raw = next_head(shards)
     if not shard then break end
     if due > now then
       near = near + 1
       if near > NEAR_HOSTS + wanted or #found >= wanted and near > NEAR_HOSTS / 2 then break end
     end
-    local host = load_choice(shard.prefix, hid, order.options.rest_ms)
-    if host.rest_until > now then
+    local host = raw and choice_of(hid, raw, order.options.rest_ms)
+    if host and host.rest_until > now then
       rested_at = math.min(rested_at, host.rest_until)
-    else
-      local first = #found + 1
+    elseif host then
       add_host(found, shard, host, now)
-      if host.rest_ms > 0 then keep_best(found, first) end
+      hosts[hid] = host
     end
   end
-  table.sort(found, function(a, b) return a.worth > b.worth end)
-  return found, rested_at
+  table.sort(found, by_worth)
+  return {at = now, left = found, hosts = hosts}, rested_at
 end

@@ -1,11 +1,6 @@
 -- Shared by every function of the library, after common.lua: the indexes that lead from a shard to its best
 -- host and from a host to its best page, and what moves pages and hosts between them. Defines only locals.
 
--- By the first shard of a call: what its last look at the shards left over, for the next call to choose from,
--- and when. It lives in this server's memory only, so whoever chooses from it checks each page in the store;
--- it is forgotten where a page comes to stand ready.
-local shortlists = {}
-
 local function stands_ready(due, now)
   if not now or due <= now then shortlists = {} end
 end
@@ -29,7 +24,7 @@ end
 
 -- Puts a host where its best page says: awake by that page's due time, or resting by the end of its rest if
 -- that comes later, or nowhere if no page waits. Without `now` a rest that is over may be taken for one that
--- is not; its timer puts that right.
+-- is not; its timer puts that right, and a page that came to stand ready is found by the next look.
 local function place_host(shard, host, due, now)
   local awake, resting = shard .. ':awake', shard .. ':resting'
   if due and (due >= host.rest_until or host.rest_until <= (now or 0)) then
@@ -47,14 +42,13 @@ end
 
 local function index_host(shard, host, now)
   local due = host_due(shard, host)
-  if due then stands_ready(due, now) end
+  if due and now then stands_ready(due, now) end
   place_host(shard, host, due, now)
 end
 
--- No page of the host is leased before `until_ms`; index_host must follow.
-local function rest_host(shard, host, until_ms)
-  host.rest_until = math.max(host.rest_until, math.floor(until_ms))
-  redis.call('HSET', shard .. ':h:' .. host.hid, 'rest_until', string.format('%.0f', host.rest_until))
+-- No page of the host is leased before `until_ms`; keep_host and index_host must follow.
+local function rest_host(host, until_ms)
+  host.rest_until = math.min(math.max(host.rest_until, math.floor(until_ms)), LATEST)
 end
 
 local function append(list, first, second)
@@ -63,26 +57,32 @@ local function append(list, first, second)
   list[size + 2] = second
 end
 
--- index_host for many hosts of a call at once. Of one that never rested and from which no waiting page was
--- taken (`moved`) the earliest of the pages that came (`due`) tells enough.
+-- Where hosts wait that are awake, by host id.
+local function awake_at(shard, hosts)
+  local hids, found = {}, {}
+  for at, host in ipairs(hosts) do hids[at] = host.hid end
+  for at, score in ipairs(#hids > 0 and redis.call('ZMSCORE', shard .. ':awake', unpack(hids)) or {}) do
+    found[hids[at]] = tonumber(score or nil)
+  end
+  return found
+end
+
+-- index_host for many hosts of a call at once. Of one that is awake and from which no waiting page was taken
+-- (`moved`) the earliest of the pages that came (`due`) tells enough.
 local function place_hosts(shard, hosts, now)
-  local sooner, awake, resting, not_awake, not_resting = {}, {}, {}, {}, {}
+  local awake, resting, not_awake, not_resting, was = {}, {}, {}, {}, awake_at(shard, hosts)
   for _, host in ipairs(hosts) do
+    local hid, due = host.hid, was[host.hid]
     if host.due then stands_ready(host.due, now) end
-    if host.rest_until == 0 and not host.moved then
-      append(sooner, host.due, host.hid)
+    if due and not host.moved then due = math.min(due, host.due) else due = host_due(shard, host) end
+    if due and (due >= host.rest_until or host.rest_until <= now) then
+      if due ~= was[hid] then append(awake, due, hid) end
+      if not was[hid] then not_resting[#not_resting + 1] = hid end
     else
-      local due = host_due(shard, host)
-      local may_be_asked = due and (due >= host.rest_until or host.rest_until <= now)
-      if may_be_asked then append(awake, due, host.hid) else not_awake[#not_awake + 1] = host.hid end
-      if due and not may_be_asked then
-        append(resting, host.rest_until, host.hid)
-      elseif host.rest_until > 0 then
-        not_resting[#not_resting + 1] = host.hid
-      end
+      if was[hid] then not_awake[#not_awake + 1] = hid end
+      if due then append(resting, host.rest_until, hid) else not_resting[#not_resting + 1] = hid end
     end
   end
-  if #sooner > 0 then redis.call('ZADD', shard .. ':awake', 'LT', unpack(sooner)) end
   if #awake > 0 then redis.call('ZADD', shard .. ':awake', unpack(awake)) end
   if #not_awake > 0 then redis.call('ZREM', shard .. ':awake', unpack(not_awake)) end
   if #resting > 0 then redis.call('ZADD', shard .. ':resting', unpack(resting)) end
@@ -107,17 +107,16 @@ local function unwait_page(shard, host, bin, id)
   index_bin(shard, host, bin)
 end
 
--- Takes a leased or held page back: it waits again, where its anchor says. Whether it was there to be taken;
--- leases are counted by whoever calls.
+-- Takes a leased or held page back: it waits again, where its anchor says.
 local function return_page(shard, hid, id, clear, expired, now)
   local host = load_host(shard, hid)
-  if not host then return false end
+  if not host then return end
   local bin = bin_of(id, host.bins)
   local key = record_key(shard, hid, bin)
   local record = redis.call('HGET', key, id)
-  if not record then return false end
+  if not record or record == '' then return end
   local r = unpack_head(record)
-  if not has(r.flags, clear) then return false end
+  if not has(r.flags, clear) then return end
   local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, hid, bin), id))
   r.flags = r.flags - clear
   if clear == LEASED then
@@ -126,40 +125,38 @@ local function return_page(shard, hid, id, clear, expired, now)
   end
   redis.call('HSET', key, id, pack_head(r) .. record:sub(HEAD_SIZE + 1))
   wait_page(shard, host, bin, id, due_score(r, anchor), now)
-  return true
 end
 
 local function first_score(key) return tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) or math.huge end
 
 -- When the next thing happens in a shard by the clock alone.
-local function wake_of(shard) return math.min(first_score(shard .. ':timers'), first_score(shard .. ':resting')) end
-
--- Lets what has come due by the clock happen: rests end, leases expire, held pages return. Returns how many
--- leases expired; whoever calls counts them and seals the shard.
-local function run_timers(shard, now)
-  local timers, resting, expired = shard .. ':timers', shard .. ':resting', 0
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', timers, '-inf', now, 'LIMIT', 0, MAX_TIMERS)) do
-    redis.call('ZREM', timers, member)
-    local kind, hid, id = member:match('^(%a):([^:]+):(%d+)$')
-    if return_page(shard, hid, tonumber(id), kind == 'l' and LEASED or HELD, true, now) and kind == 'l' then
-      expired = expired + 1
-    end
-  end
-  local rested, awake = redis.call('ZRANGEBYSCORE', resting, '-inf', now, 'LIMIT', 0, MAX_TIMERS), {}
-  for _, hid in ipairs(rested) do
-    local bins = tonumber(redis.call('HGET', shard .. ':h:' .. hid, 'bins') or nil)
-    local due = bins and host_due(shard, {hid = hid, bins = bins})
-    if due then append(awake, due, hid) end
-  end
-  if #rested > 0 then redis.call('ZREM', resting, unpack(rested)) end
-  if #awake > 0 then redis.call('ZADD', shard .. ':awake', unpack(awake)) end
-  return expired
+local function wake_of(shard)
+  return math.min(first_score(shard .. ':leases'), first_score(shard .. ':held'), first_score(shard .. ':resting'))
 end
 
--- Last step of every writing function: notes the shard's best due time and earliest timer, so that the
--- choice between shards reads one hash per shard.
-local function seal(shard)
-  local best, wake = first_score(shard .. ':awake'), wake_of(shard)
-  redis.call('HSET', shard .. ':meta', 'best', best < math.huge and best or '',
-    'wake', wake < math.huge and wake or '')
+-- Takes what has come due by now out of a sorted set.
+local function take_due(key, now)
+  local members = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, MAX_TIMERS)
+  if #members > 0 then redis.call('ZREM', key, unpack(members)) end
+  return members
+end
+
+local function return_pages(shard, members, flag, now)
+  for _, member in ipairs(members) do
+    local hid, id = member:match('^([^:]+):(%d+)$')
+    return_page(shard, hid, tonumber(id), flag, true, now)
+  end
+end
+
+-- Lets what has come due by the clock happen: leases expire, held pages return, rests end.
+local function run_timers(shard, now)
+  return_pages(shard, take_due(shard .. ':leases', now), LEASED, now)
+  return_pages(shard, take_due(shard .. ':held', now), HELD, now)
+  local rested, awake = take_due(shard .. ':resting', now), {}
+  if #rested == 0 then return end
+  for at, raw in ipairs(redis.call('HMGET', shard .. ':hosts', unpack(rested))) do
+    local due = raw and host_due(shard, unpack_host(rested[at], raw))
+    if due then append(awake, due, rested[at]) end
+  end
+  if #awake > 0 then redis.call('ZADD', shard .. ':awake', unpack(awake)) end
 end

@@ -17,7 +17,6 @@ end
 
 local function delete_page(shard, host, id, bin, record)
   local member = host.hid .. ':' .. string.format('%d', id)
-  if has(record:byte(1), LEASED) then redis.call('HINCRBY', shard .. ':meta', 'leases', -1) end
   local after = (id + 1) % 2147483648
   if redis.call('HEXISTS', record_key(shard, host.hid, bin_of(after, host.bins)), after) == 1 then
     redis.call('HSET', record_key(shard, host.hid, bin), id, '')  -- or a page pushed on would be lost
@@ -29,16 +28,26 @@ local function delete_page(shard, host, id, bin, record)
   redis.call('HDEL', evidence_key(shard, host.hid, bin), id)
   redis.call('HDEL', requests_key(shard, host.hid, bin), id)
   unwait_page(shard, host, bin, id)
-  redis.call('ZREM', shard .. ':timers', 'l:' .. member, 'p:' .. member)
+  redis.call('ZREM', shard .. ':leases', member)
+  redis.call('ZREM', shard .. ':held', member)
   redis.call('ZREM', shard .. ':parked', member)
   redis.call('HDEL', shard .. ':late', member)
   host.pages = host.pages - 1
   redis.call('HINCRBY', shard .. ':meta', 'pages', -1)
+  return (struct.unpack('<I6', record, HISTORY_AT + 6))
+end
+
+-- Tokens of a page that is added again go on increasing.
+local function keep_tokens(shard, highest)
+  local meta = shard .. ':meta'
+  if highest <= (tonumber(redis.call('HGET', meta, 'removed')) or 0) then return end
+  redis.call('HSET', meta, 'removed', string.format('%.0f', highest))
+  notes[shard] = nil
 end
 
 register('delete_pages', function(keys, args)
   local shard = keys[1]
-  local reply, hosts = {'deleted'}, {}
+  local reply, hosts, highest = {'deleted'}, {}, 0
   for _, item in ipairs(cmsgpack.unpack(args[2])) do
     local hid, wanted_id, path = unpack(item)
     local host = hosts[hid] or load_host(shard, hid)
@@ -47,18 +56,18 @@ register('delete_pages', function(keys, args)
       hosts[hid] = host
       id, bin, record = find_page(shard, host, wanted_id, path)
     end
-    if record then delete_page(shard, host, id, bin, record) end
+    if record then highest = math.max(highest, delete_page(shard, host, id, bin, record)) end
     reply[#reply + 1] = record and 'deleted' or 'unknown'
   end
+  keep_tokens(shard, highest)
   for hid, host in pairs(hosts) do
-    redis.call('HSET', shard .. ':h:' .. hid, 'pages', host.pages)
+    keep_host(shard, host)
     index_host(shard, host)
     if host.pages == 0 and not host.delay_ms and host.gap_ms == 0 and host.paused_until == 0 then
       redis.call('DEL', shard .. ':h:' .. hid, shard .. ':b:' .. hid)
-      redis.call('SREM', shard .. ':hosts', hid)
+      redis.call('HDEL', shard .. ':hosts', hid)
       redis.call('SREM', shard .. ':dirty', hid)
     end
   end
-  seal(shard)
   return reply
 end)

@@ -17,14 +17,13 @@ register('extend', function(keys, args)
     if record then
       local r = unpack_head(record)
       if has(r.flags, LEASED) and r.token == token then
-        local member = 'l:' .. hid .. ':' .. string.format('%d', id)
-        redis.call('ZADD', shard .. ':timers', 'GT', math.floor(now + duration_ms), member)
-        word = redis.call('ZSCORE', shard .. ':timers', member)
+        local member = hid .. ':' .. string.format('%d', id)
+        redis.call('ZADD', shard .. ':leases', 'GT', math.floor(now + duration_ms), member)
+        word = redis.call('ZSCORE', shard .. ':leases', member)
       end
     end
     reply[#reply + 1] = word
   end
   keep_clock(shard .. ':meta', raw, offset, stale)
-  seal(shard)
   return reply
 end)

@@ -13,12 +13,11 @@ register('inspect', function(keys, args)
   local id, bin, record = find_page(shard, host, tonumber(args[3]), args[4])
   if not record then return {'unknown'} end
   local member = hid .. ':' .. string.format('%d', id)
-  local timers = shard .. ':timers'
   return {'page', string.format('%.3f', now), string.format('%d', id), record,
     redis.call('ZSCORE', anchor_key(shard, hid, bin), id),
     redis.call('ZSCORE', due_key(shard, hid, bin), id) or '',
-    redis.call('ZSCORE', timers, 'l:' .. member) or '',
-    redis.call('ZSCORE', timers, 'p:' .. member) or '',
+    redis.call('ZSCORE', shard .. ':leases', member) or '',
+    redis.call('ZSCORE', shard .. ':held', member) or '',
     redis.call('ZSCORE', shard .. ':parked', member) or '',
     host.rest_until > now and string.format('%.0f', host.rest_until) or ''}
 end, {'no-writes'})

@@ -16,11 +16,11 @@ register('lease', function(keys, args)
   local options, slots = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3])
   local order = {slots = slots, options = options, candidates = CANDIDATES, least = tonumber(args[4]),
     served = function() end}
-  local pages, shards, rested_at, left = fill(keys, now, raw, offset, order)
+  local pages, rested_at, left = fill(keys, now, raw, offset, order)
   keep_clock(meta, raw, offset, stale)
   local reason, retry_ms = 'leased', 0
-  if #left == 0 then reason, retry_ms = why_nothing(shards, now, rested_at) end
+  if #left == 0 then reason, retry_ms = why_nothing(keys, now, rested_at) end
   local worths = {}
   for at = 1, math.min(#left, SHOWN) do worths[at] = left[at].worth end
-  return {reason, string.format('%.3f', retry_ms), shards[1].ranked_by, cmsgpack.pack(pages), cmsgpack.pack(worths)}
+  return {reason, string.format('%.3f', retry_ms), note_of(keys[1], now).ranked_by, cmsgpack.pack(pages), cmsgpack.pack(worths)}
 end)

@@ -4,7 +4,7 @@
 -- within a minute gets the same leases. Nothing is spent when nothing is leased.
 -- KEYS: the control hash, then the shards to choose from (all of them).
 -- ARGV: now_ms or '' for the server's clock;
---       msgpack {lease_ms, lookahead_ms, rest_ms (where a host has no delay of its own), salt (0..65535)};
+--       msgpack {lease_ms, lookahead_ms, rest_ms (where a host has no delay of its own), salt (1..65535)};
 --       msgpack [[request id or '', n], ...] in the order of arrival.
 -- Reply: 'leased', or why somebody got nothing ('pace', 'politeness', 'no-pages', 'paused'); now_ms;
 --        milliseconds until asking again may help; then per request msgpack [page, ...] or '' for none.
@@ -46,15 +46,16 @@ register('next', function(keys, args)
   local answers, wanted = open_requests(control, requests)
   local pace = read_pace(control, now)
   local reason, retry_ms = pace.reason, pace.retry_ms
-  local pages, shards, rested_at = {}, nil, nil
+  local pages, rested_at = {}, nil
   if wanted > 0 and pace.is_open then
     local count = share_slots(requests, pace, now, options.lookahead_ms)
     local order = {slots = slots_of(pace, count), options = options, candidates = CANDIDATES, least = 0,
-      served = function(c) if c.due > NEW_PAGES then follow_price(pace, c.value, c.shard.ranked_by) end end}
-    pages, shards, rested_at = fill({unpack(keys, 2)}, now, raw, offset, order)
+      served = function(c) if c.due > NEW_PAGES then follow_price(pace, c.value, c.note.ranked_by) end end}
+    local prefixes = {unpack(keys, 2)}
+    pages, rested_at = fill(prefixes, now, raw, offset, order)
     pace.slot, pace.granted = pace.slot + #pages * pace.gap_ms, pace.granted + #pages
     retry_ms = pace.slot - GRACE_MS - now
-    if #pages < count then reason, retry_ms = why_nothing(shards, now, rested_at) end
+    if #pages < count then reason, retry_ms = why_nothing(prefixes, now, rested_at) end
     if #pages > 0 then write_pace(control, pace) end
     hand_out(control, requests, answers, pages)
   end

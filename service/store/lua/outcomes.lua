@@ -67,16 +67,15 @@ local function observe(call, host, page, item, fetched_at, later)
   call.observed = true
 end
 
-local function rest_after_busy(shard, host, item, now)
+local function rest_after_busy(host, item, now)
   local wait_ms = math.min(LONGEST_REST_MS, item[11])
   if item[6] == 'busy' then
     host.strikes = host.strikes + 1
     wait_ms = math.max(wait_ms, backoff_ms(host.strikes - 1))
-    redis.call('HSET', shard .. ':h:' .. host.hid, 'strikes', host.strikes)
   end
-  redis.call('HSET', shard .. ':h:' .. host.hid, 'busy_until', string.format('%.0f', now + wait_ms))
-  rest_host(shard, host, now + wait_ms)
-  host.moved = true
+  host.busy_until = math.floor(now + wait_ms)
+  rest_host(host, now + wait_ms)
+  host.moved, host.changed = true, true
 end
 
 -- The page waits from now on; its host is woken with the others at the end.
@@ -107,10 +106,7 @@ local function take_success(call, host, page, item)
   local anchor = anchor_after(host, r, record)
   redis.call('HSET', record_key(shard, host.hid, bin), page.name, record)
   redis.call('ZADD', anchor_key(shard, host.hid, bin), anchor, page.name)
-  if host.strikes > 0 then
-    host.strikes = 0
-    redis.call('HDEL', shard .. ':h:' .. host.hid, 'strikes')
-  end
+  if host.strikes > 0 then host.strikes, host.changed = 0, true end
   await_crawl(call, host, page, due_score(r, anchor))
 end
 
@@ -126,7 +122,7 @@ local function hold_page(shard, host, page, now, wait_ms)
   local r = page.head
   r.flags = r.flags + HELD
   redis.call('HSET', record_key(shard, host.hid, page.bin), page.id, pack_head(r) .. page.tail)
-  redis.call('ZADD', shard .. ':timers', math.floor(now + wait_ms), 'p:' .. page.member)
+  redis.call('ZADD', shard .. ':held', math.floor(now + wait_ms), page.member)
 end
 
 local function take_failure(call, host, page, item)
@@ -163,7 +159,7 @@ local function judge(shard, page, item, now)
   if r.accepted ~= 0 and token % 4294967296 == r.accepted then
     return agrees(r, item) and 'duplicate' or 'conflict'
   end
-  return token == r.token and 'accepted' or 'stale'
+  return token == r.token and token % 65536 > 0 and 'accepted' or 'stale'
 end
 
 -- Takes the page out of where it is. That a lease ended is written for all of a call at once.
@@ -175,11 +171,11 @@ local function release_page(call, host, page)
   end
   if has(r.flags, LEASED) then
     r.flags = r.flags - LEASED
-    call.ended[#call.ended + 1] = 'l:' .. page.member
+    call.ended[#call.ended + 1] = page.member
   end
   if has(r.flags, HELD) then
     r.flags = r.flags - HELD
-    redis.call('ZREM', shard .. ':timers', 'p:' .. page.member)
+    redis.call('ZREM', shard .. ':held', page.member)
   end
   if has(r.flags, PARKED) then
     r.flags = r.flags - PARKED
@@ -201,7 +197,7 @@ local function take(call, host, item)
   if word ~= 'accepted' then return word end
   release_page(call, host, page)
   if item[4] > 0 then page.head.accepted = item[4] % 4294967296 end
-  if item[6] == 'busy' or item[11] > 0 then rest_after_busy(call.shard, host, item, call.now) end
+  if item[6] == 'busy' or item[11] > 0 then rest_after_busy(host, item, call.now) end
   if item[6] == 'ok' then
     take_success(call, host, page, item)
   else
@@ -213,11 +209,9 @@ end
 -- What the items of a call have in common: leases that ended, hosts to be asked again, the log's length.
 local function finish(call, hosts)
   local shard, placed = call.shard, {}
-  if #call.ended > 0 then
-    redis.call('ZREM', shard .. ':timers', unpack(call.ended))
-    redis.call('HINCRBY', shard .. ':meta', 'leases', -#call.ended)
-  end
+  if #call.ended > 0 then redis.call('ZREM', shard .. ':leases', unpack(call.ended)) end
   for _, host in pairs(hosts) do
+    if host and host.changed then keep_host(shard, host) end
     if host and (host.moved or host.due) then placed[#placed + 1] = host end
   end
   place_hosts(shard, placed, call.now)
@@ -227,14 +221,13 @@ end
 register('outcomes', function(keys, args)
   local shard = keys[1]
   local now, raw, offset, stale = clock(shard .. ':meta', args[1])
-  local reply, hosts, call = {'taken'}, {}, {shard = shard, now = now, ended = {}}
-  for _, item in ipairs(cmsgpack.unpack(args[2])) do
-    local hid = item[1]
-    if hosts[hid] == nil then hosts[hid] = peek_host(shard, hid) or false end
-    reply[#reply + 1] = hosts[hid] and take(call, hosts[hid], item) or 'unknown'
+  local items = cmsgpack.unpack(args[2])
+  local reply, hosts, call = {'taken'}, load_hosts(shard, items), {shard = shard, now = now, ended = {}}
+  for at, item in ipairs(items) do
+    local host = hosts[item[1]]
+    reply[at + 1] = host and take(call, host, item) or 'unknown'
   end
   finish(call, hosts)
   keep_clock(shard .. ':meta', raw, offset, stale)
-  seal(shard)
   return reply
 end)

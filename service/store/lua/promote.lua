@@ -19,6 +19,5 @@ register('promote', function(keys, args)
       end
     end
   end
-  seal(shard)
   return {'promoted', count}
 end)

@@ -82,30 +82,20 @@ local function settle_bin(shard, place, dues, now)
   redis.call('ZADD', shard .. ':d:' .. place, unpack(dues))
 end
 
--- Writes how many pages the host has now, after growing it to fit them.
+-- Counts pages that were added, after growing the host to fit them; it is written with the others of the call.
 local function count_pages(shard, host, added)
-  local bins, key = host.bins, shard .. ':h:' .. host.hid
   host.pages = host.pages + added
   while host.pages > BIN_LOAD * host.bins do grow_host(shard, host) end
-  if host.is_new then
-    redis.call('HSET', key, 'name', host.name, 'bins', host.bins, 'pages', host.pages)
-    redis.call('SADD', shard .. ':hosts', host.hid)
-    host.is_new = false
-  elseif host.bins > bins then
-    redis.call('HSET', key, 'pages', host.pages, 'bins', host.bins)
-  else
-    redis.call('HSET', key, 'pages', host.pages)
-  end
 end
 
 -- Adds the pages of a host whose ids are free, {id, which saying, path, ...}; notes the others in `taken`.
 -- Returns how many were added; the earliest of their due scores is the host's `due`.
 local function add_pages(shard, host, items, sayings, now, letters, taken)
-  local bins, fresh, firsts, added = host.bins, {}, {}, 0
+  local bins, only, fresh, firsts, added = host.bins, host.hid .. ':0', {}, {}, 0
   for at = 1, #items, 3 do
     local id, saying = items[at], sayings[items[at + 1]]
     local bin = bins > 1 and bin_of(tonumber(id), bins) or 0
-    local place = bins > 1 and host.hid .. ':' .. bin or host.only
+    local place = bins > 1 and host.hid .. ':' .. bin or only
     letters[#letters + 1] = 'a'
     if saying[2] < 0 and redis.call('HSETNX', shard .. ':r:' .. place, id, saying[1] .. items[at + 2]) == 1 then
       local due, score = first_due(saying)
@@ -116,7 +106,7 @@ local function add_pages(shard, host, items, sayings, now, letters, taken)
         append(dues, score, id)
       end
       if bins > 1 and due < (firsts[bin] or math.huge) then firsts[bin] = due end
-      host.due, added = math.min(host.due, due), added + 1
+      host.due, added = math.min(host.due or math.huge, due), added + 1
     else
       taken[#taken + 1] = {#letters, host, id, saying, items[at + 2]}
     end
@@ -129,12 +119,6 @@ local function add_pages(shard, host, items, sayings, now, letters, taken)
   end
   if added > 0 then count_pages(shard, host, added) end
   return added
-end
-
-local function open_host(shard, hid, name)
-  local f = redis.call('HMGET', shard .. ':h:' .. hid, 'bins', 'pages', 'rest_until')
-  return {hid = hid, name = name, only = hid .. ':0', is_new = not f[1], bins = tonumber(f[1]) or 1,
-    pages = tonumber(f[2]) or 0, rest_until = tonumber(f[3]) or 0, due = math.huge}
 end
 
 -- Whether the saying is what is stored of the page already.
@@ -169,6 +153,7 @@ local function add_elsewhere(shard, host, id, bin, saying, path, now)
   settle_bin(shard, host.hid .. ':' .. bin, {score, id}, now)
   if host.bins > 1 then redis.call('ZADD', shard .. ':b:' .. host.hid, 'LT', due, bin) end
   count_pages(shard, host, 1)
+  keep_host(shard, host)
   index_host(shard, host, now)
 end
 
@@ -193,17 +178,27 @@ local function put_known(shard, place, now)
   return 'u'
 end
 
+-- Hosts that got pages: what there is of them now, and where they wait.
+local function keep_hosts(shard, hosts, now)
+  local packed = {}
+  for _, host in ipairs(hosts) do append(packed, host.hid, pack_host(host)) end
+  if #packed > 0 then redis.call('HSET', shard .. ':hosts', unpack(packed)) end
+  place_hosts(shard, hosts, now)
+end
+
 register('put_pages', function(keys, args)
   local shard = keys[1]
   local now, raw, offset, stale = clock(shard .. ':meta', args[1])
-  local sayings, letters, taken, hosts, total = cmsgpack.unpack(args[2]), {}, {}, {}, 0
-  for _, group in ipairs(cmsgpack.unpack(args[3])) do
-    local host = open_host(shard, group[1], group[2])
+  local sayings, groups, letters, taken, grown, total = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3]), {}, {}, {}, 0
+  local hosts = load_hosts(shard, groups)
+  for _, group in ipairs(groups) do
+    local host = hosts[group[1]] or new_host(group[1], group[2])
+    hosts[group[1]] = host
     local added = add_pages(shard, host, group[3], sayings, now, letters, taken)
-    if added > 0 then hosts[#hosts + 1] = host end
+    if added > 0 then grown[#grown + 1] = host end
     total = total + added
   end
-  place_hosts(shard, hosts, now)
+  keep_hosts(shard, grown, now)
   local reply = {'put', ''}
   for _, place in ipairs(taken) do
     letters[place[1]], reply[#reply + 1] = put_known(shard, place, now)
@@ -212,6 +207,5 @@ register('put_pages', function(keys, args)
   if total > 0 then redis.call('HINCRBY', shard .. ':meta', 'pages', total) end
   reply[2] = table.concat(letters)
   keep_clock(shard .. ':meta', raw, offset, stale)
-  seal(shard)
   return reply
 end)

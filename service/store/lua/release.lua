@@ -17,16 +17,14 @@ register('release', function(keys, args)
     if record then
       local r = unpack_head(record)
       if has(r.flags, LEASED) and r.token == token then
-        r.token = 0
+        r.token = token - token % 65536  -- void, yet no later one is below it
         redis.call('HSET', record_key(shard, hid, bin), id, pack_head(r) .. record:sub(HEAD_SIZE + 1))
-        redis.call('ZREM', shard .. ':timers', 'l:' .. hid .. ':' .. string.format('%d', id))
+        redis.call('ZREM', shard .. ':leases', hid .. ':' .. string.format('%d', id))
         return_page(shard, hid, id, LEASED, false, now)
-        redis.call('HINCRBY', shard .. ':meta', 'leases', -1)
         word = 'released'
       end
     end
     reply[#reply + 1] = word
   end
-  seal(shard)
   return reply
 end)

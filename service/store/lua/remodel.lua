@@ -40,7 +40,6 @@ register('remodel', function(keys, args)
     redis.call('ZADD', due_key(shard, hid, bin), unpack(dues))
     index_bin(shard, host, bin)
     index_host(shard, host)
-    seal(shard)
   end
   return {'remodelled', #records / 2}
 end)

@@ -60,6 +60,5 @@ register('reprice', function(keys, args)
     end
   end
   for _, host in pairs(moved) do index_host(shard, host) end
-  if next(moved) then seal(shard) end
   return {'repriced', count}
 end)

@@ -9,29 +9,20 @@ register('set_host', function(keys, args)
   local shard, hid, default_rest_ms = keys[1], args[2], tonumber(args[4])
   local now, raw, offset, stale = clock(shard .. ':meta', args[1])
   local changes = cmsgpack.unpack(args[5])
-  local key = shard .. ':h:' .. hid
-  local host = load_host(shard, hid)
-  if not host then
-    redis.call('HSET', key, 'name', args[3], 'bins', 1, 'pages', 0)
-    redis.call('SADD', shard .. ':hosts', hid)
-    host = {hid = hid, bins = 1, paused_until = 0, gap_ms = 0, busy_until = 0, rest_until = 0}
-  end
+  local host = load_host(shard, hid) or new_host(hid, args[3])
   local before, paused_before = host_rest_ms(host, default_rest_ms), host.paused_until
-  for field, value in pairs(changes) do
-    redis.call('HSET', key, field, string.format('%.17g', value))
-    host[field] = value
-  end
+  for field, value in pairs(changes) do host[field] = math.min(math.max(value, 0), LATEST) end
   local rest_ms = host_rest_ms(host, default_rest_ms)
   if paused_before > now and host.paused_until < paused_before then
     -- How much was left of the rest when the pause began is not known: it rests anew.
     host.rest_until, before = 0, 0
-    rest_host(shard, host, now)
+    rest_host(host, now)
   end
-  if rest_ms > before then rest_host(shard, host, now + rest_ms) end
+  if rest_ms > before then rest_host(host, now + rest_ms) end
   local until_ms = math.max(host.paused_until, host.busy_until)
-  if until_ms > now then rest_host(shard, host, until_ms) end
+  if until_ms > now then rest_host(host, until_ms) end
+  keep_host(shard, host)
   index_host(shard, host, now)
   keep_clock(shard .. ':meta', raw, offset, stale)
-  seal(shard)
   return {'set'}
 end)

@@ -86,10 +86,9 @@ end
 
 -- The pages signals speak of, each read once, and the names the signals may have been counted under.
 local function read_signals(shard, items, now, window_ms)
-  local hosts, pages, signals, names = {}, {}, {}, {}
+  local hosts, pages, signals, names = load_hosts(shard, items), {}, {}, {}
   for at, item in ipairs(items) do
     local hid = item[1]
-    if hosts[hid] == nil then hosts[hid] = peek_host(shard, hid) or false end
     local id, bin, record
     if hosts[hid] then id, bin, record = find_page(shard, hosts[hid], item[2], item[3]) end
     if record then
@@ -147,6 +146,5 @@ register('signals', function(keys, args)
   end
   if seen then write_all(shard, pages, hosts, accepted, seen, now) end
   keep_clock(shard .. ':meta', raw, offset, stale)
-  seal(shard)
   return reply
 end)
