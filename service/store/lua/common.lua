@@ -77,6 +77,12 @@ local function unpack_tail(record)
   return sources, record:sub(at + 1, at + etag_size), record:sub(at + 1 + etag_size)
 end
 
+local function etag_and_path(record)
+  local at = HEAD_SIZE + 2 + 2 * record:byte(HEAD_SIZE + 1)
+  local size = record:byte(at)
+  return size > 0 and record:sub(at + 1, at + size) or '', record:sub(at + 1 + size)
+end
+
 local function pack_tail(sources, etag, path)
   return string.char(#sources / 2) .. sources .. string.char(#etag) .. etag .. path
 end
@@ -102,21 +108,22 @@ local notes = {}
 -- when that was, and the hosts whose pages are as they were then. Forgotten where a page comes to stand ready.
 local shortlists = {}
 
--- Monotonic milliseconds: raw + offset, where the offset grows by every backward step of the raw clock.
--- Written at most every 100 ms, so a step shorter than that may pass unseen.
-local function clock(meta, given)
+-- Monotonic milliseconds: raw + offset, where the offset grows by every backward step of the raw clock. `stored`
+-- begins with what was kept of both: at most every 100 ms, so a step shorter than that may pass unseen.
+local function clock_of(stored, given)
   local raw = tonumber(given)
   if not raw then
     local time = redis.call('TIME')
     raw = time[1] * 1000 + time[2] / 1000
   end
-  local stored = redis.call('HMGET', meta, 'raw', 'offset')
   local last, offset = tonumber(stored[1]), tonumber(stored[2]) or 0
   if not last then notes, shortlists = {}, {} end  -- a store that was emptied
   if last and raw < last then offset = offset + (last - raw) end
   local stepped = last and raw < last
   return raw + offset, raw, offset, (not last) or stepped or raw - last >= 100, stepped
 end
+
+local function clock(meta, given) return clock_of(redis.call('HMGET', meta, 'raw', 'offset'), given) end
 
 local function keep_clock(meta, raw, offset, stale)
   if stale then

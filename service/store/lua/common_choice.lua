@@ -4,7 +4,7 @@
 local FIRST_VALUE = 'ncis/freshness'  -- what pages are ranked by before anybody chose
 local NEW_PAGES = -1e15  -- due scores below are of pages never crawled or promoted, whose order is their worth
 local PAGES_PER_HOST, BINS_PER_HOST = 16, 4  -- looked at, at most
-local PAGES_PER_RESTING_HOST = 4  -- of a host that gives one page and then rests
+local PAGES_PER_RESTING_HOST = 2  -- of a host that gives one page and then rests
 local NEAR_HOSTS = 8  -- looked at, beyond those wanted, where too few pages are due
 local HEADS = 8  -- hosts read at a time
 local NOTE_MS = 1000  -- how long what is remembered of a shard is believed
@@ -24,7 +24,7 @@ end
 local function read_heads(shard)
   local heads = redis.call('ZRANGE', shard.prefix .. ':awake', shard.read, shard.read + HEADS - 1, 'WITHSCORES')
   shard.heads, shard.hosts, shard.at, shard.read = heads, false, 1, shard.read + HEADS
-  shard.due = tonumber(heads[2]) or math.huge
+  shard.due = heads[2] and heads[2] + 0 or math.huge  -- a sum is cheaper than tonumber
 end
 
 local function read_hosts(shard)
@@ -61,7 +61,8 @@ local function next_head(shards)
   if not best.hosts then read_hosts(best) end
   local at = best.at
   local hid, raw = best.heads[at], best.hosts[(at + 1) / 2]
-  best.at, best.due = at + 2, tonumber(best.heads[at + 3]) or math.huge
+  local following = best.heads[at + 3]
+  best.at, best.due = at + 2, following and following + 0 or math.huge
   if at + 2 > 2 * HEADS then read_heads(best) end
   return best, hid, due, raw
 end
@@ -93,7 +94,7 @@ end
 local function count_due(pages, host, now)
   local count = 0
   for at = 2, #pages, 2 do
-    local due = tonumber(pages[at])
+    local due = pages[at] + 0
     -- The order of new pages is their worth: where only one can be leased, no other comes before the first.
     if count > 0 and (due > now or due <= NEW_PAGES and host.rest_ms > 0) then break end
     count, pages[at] = count + 1, due
@@ -134,7 +135,7 @@ local function add_host(found, shard, host, now)
   local bins = redis.call('ZRANGE', shard.prefix .. ':b:' .. host.hid, 0, BINS_PER_HOST - 1, 'WITHSCORES')
   local best
   for at = 1, #bins, 2 do
-    if at == 1 or tonumber(bins[at + 1]) <= now then
+    if at == 1 or bins[at + 1] + 0 <= now then
       best = add_candidates(found, shard, host, bins[at], now, best)
     end
   end

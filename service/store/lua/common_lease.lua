@@ -11,7 +11,7 @@ local function bin_due(c)
   local pages = c.pages
   pages[c.id] = true
   for at = 1, #pages, 2 do
-    if not pages[pages[at]] then return tonumber(pages[at + 1]) end
+    if not pages[pages[at]] then return pages[at + 1] + 0 end
   end
   if pages.whole then return nil end
   return tonumber(redis.call('ZRANGE', due_key(c.prefix, c.host.hid, c.bin), 0, 0, 'WITHSCORES')[2])
@@ -78,8 +78,8 @@ local function lease(c, slot, now, options, changes)
   local credit_s, _, silent_rate = struct.unpack('<fff', record, MODEL_AT - 4)
   local crawled_at, _, _, _, signals, _, _, modified = struct.unpack('<I6I6I4BHBc8I4', record, HISTORY_AT)
   local elapsed_ms = has(flags, CRAWLED) and now - anchor_of(c, interval_s, credit_s) or -1
-  local _, etag, path = unpack_tail(record)
-  return {c.due > NEW_PAGES and 1 or 0, host.hid, tonumber(c.id), token, name_of(host.raw), path, slot, expires_at,
+  local etag, path = etag_and_path(record)
+  return {c.due > NEW_PAGES and 1 or 0, host.hid, c.id + 0, token, name_of(host.raw), path, slot, expires_at,
     c.value, elapsed_ms, silent_rate, signals, crawled_at, etag, modified}
 end
 

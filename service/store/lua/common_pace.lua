@@ -5,14 +5,18 @@ local PRICE_WEIGHT = 0.01  -- of one served value in the price: slower lags afte
 local REPLAY_MS = 60000
 local GRACE_MS = 10  -- a slot this near is as good as free; `not_before` says when it starts
 
+-- What the control hash holds of clock and pace, for clock_of and pace_of.
+local function read_control(control)
+  return redis.call('HMGET', control, 'raw', 'offset', 'rate', 'slot', 'price', 'picks', 'granted', 'priced')
+end
+
 -- The pace at this moment; `reason` and `retry_ms` say why nobody may be served, if so.
-local function read_pace(control, now)
-  local stored = redis.call('HMGET', control, 'rate', 'slot', 'price', 'picks', 'granted', 'priced')
-  local rate = tonumber(stored[1]) or 0
-  local stored_slot = tonumber(stored[2]) or now
+local function pace_of(stored, now)
+  local rate = tonumber(stored[3]) or 0
+  local stored_slot = tonumber(stored[4]) or now
   local pace = {gap_ms = rate > 0 and 1000 / rate or 0, slot = stored_slot, stored_slot = stored_slot,
-    price = tonumber(stored[3]) or 0, picks = tonumber(stored[4]) or 0, granted = tonumber(stored[5]) or 0,
-    of = stored[6] or FIRST_VALUE}
+    price = tonumber(stored[5]) or 0, picks = tonumber(stored[6]) or 0, granted = tonumber(stored[7]) or 0,
+    of = stored[8] or FIRST_VALUE}
   pace.reason, pace.retry_ms = 'pace', pace.slot - GRACE_MS - now
   if rate == 0 then pace.reason, pace.retry_ms = 'paused', 1000 end
   pace.is_open = rate > 0 and pace.slot <= now + GRACE_MS

@@ -10,10 +10,11 @@ local UNDER_WAY_MS = 5000  -- after which a try that was never settled may be re
 
 register('grant', function(keys, args)
   local control = keys[1]
-  local now, raw, offset, stale = clock(control, args[1])
+  local stored = read_control(control)
+  local now, raw, offset, stale = clock_of(stored, args[1])
   local requests = cmsgpack.unpack(args[3])
   local answers, wanted = open_requests(control, requests)
-  local pace = read_pace(control, now)
+  local pace = pace_of(stored, now)
   local shares, first = {}, pace.slot
   if wanted > 0 and pace.is_open then
     local count = share_slots(requests, pace, now, tonumber(args[2]))

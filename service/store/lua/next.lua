@@ -40,11 +40,12 @@ end
 
 register('next', function(keys, args)
   local control = keys[1]
-  local now, raw, offset, stale, stepped = clock(control, args[1])
+  local stored = read_control(control)
+  local now, raw, offset, stale, stepped = clock_of(stored, args[1])
   if stepped then now, offset = agree_on_clock(keys, now, raw) end
   local options, requests = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3])
   local answers, wanted = open_requests(control, requests)
-  local pace = read_pace(control, now)
+  local pace = pace_of(stored, now)
   local reason, retry_ms = pace.reason, pace.retry_ms
   local pages, rested_at = {}, nil
   if wanted > 0 and pace.is_open then

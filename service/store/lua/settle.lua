@@ -9,8 +9,8 @@
 
 register('settle', function(keys, args)
   local control = keys[1]
-  local now = clock(control, args[1])
-  local pace = read_pace(control, now)
+  local stored = read_control(control)
+  local pace = pace_of(stored, (clock_of(stored, args[1])))
   pace.slot = pace.stored_slot
   if math.abs(pace.slot - tonumber(args[2])) < pace.gap_ms / 2 then
     pace.slot = pace.slot - tonumber(args[3]) * pace.gap_ms
