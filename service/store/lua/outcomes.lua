@@ -150,11 +150,13 @@ end
 local function judge(shard, page, item, now)
   local r, token = page.head, item[4]
   if token == 0 then
+    if has(r.flags, CRAWLED) and item[5] >= 0 and item[5] <= r.crawled_at then return 'duplicate' end
+    -- The crawl itself will tell a repeat of a fetch whose time is known.
+    if item[6] == 'ok' and item[5] >= 0 and item[5] <= now then return 'accepted' end
     -- Without a lease or a time, what is said of a page twice within seconds is said once.
     local instant = item[5] >= 0 and item[5] or math.floor(now / LEASELESS_WINDOW_MS)
     local name = string.format('o:%s:%.0f:%s', page.member, instant, item[6])
-    local old = has(r.flags, CRAWLED) and item[5] >= 0 and item[5] <= r.crawled_at
-    return (old or is_repeat(shard, name, now)) and 'duplicate' or 'accepted'
+    return is_repeat(shard, name, now) and 'duplicate' or 'accepted'
   end
   if r.accepted ~= 0 and token % 4294967296 == r.accepted then
     return agrees(r, item) and 'duplicate' or 'conflict'
