@@ -104,8 +104,9 @@ end
 -- were removed, when these were read, and when the shard's clock was kept.
 local notes = {}
 
--- By the first shard of a call: what its last look at the shards left over, for the next call to choose from,
--- when that was, and the hosts whose pages are as they were then. Forgotten where a page comes to stand ready.
+-- By the first shard of a call: the pages its last look at the shards found, best first, for the next calls to go on
+-- with; the first that is left, when that was, and the hosts whose pages are as they were then, by host id.
+-- Forgotten where a page comes to stand ready.
 local shortlists = {}
 
 -- Monotonic milliseconds: raw + offset, where the offset grows by every backward step of the raw clock. `stored`

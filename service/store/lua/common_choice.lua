@@ -163,5 +163,6 @@ local function gather(shards, now, wanted, order)
     end
   end
   table.sort(found, by_worth)
-  return {at = now, left = found, hosts = hosts}, rested_at
+  found.at, found.first, found.hosts = now, 1, hosts
+  return found, rested_at
 end

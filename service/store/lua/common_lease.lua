@@ -100,28 +100,27 @@ end
 
 -- Leases pages of a shortlist to the slots, best first and none worth less than asked for; the others stay on it.
 local function serve(list, pages, now, raw, offset, order)
-  local hosts, left, changed = list.hosts, {}, {}
-  for _, c in ipairs(list.left) do
-    local hid, page = c.host.hid, nil
-    if not hosts[hid] then  -- it was changed, or has given a page and rests
-    elseif #pages == #order.slots or c.worth < order.least then
-      left[#left + 1] = c
-    else
+  local hosts, changed, wanted = list.hosts, {}, #order.slots
+  local c = list[list.first]
+  while c and #pages < wanted and c.worth >= order.least do
+    local host = c.host
+    if hosts[host.hid] then  -- else it was changed, or has given a page and rests
       changed[c.prefix] = changed[c.prefix] or new_changes(note_of(c.prefix, now))
-      page = lease(c, order.slots[#pages + 1], now, order.options, changed[c.prefix])
-      if c.host.rest_ms > 0 then hosts[hid] = nil end
+      local page = lease(c, order.slots[#pages + 1], now, order.options, changed[c.prefix])
+      if host.rest_ms > 0 then hosts[host.hid] = nil end
+      if page then
+        pages[#pages + 1] = page
+        order.served(c)
+      end
     end
-    if page then
-      pages[#pages + 1] = page
-      order.served(c)
-    end
+    list.first = list.first + 1
+    c = list[list.first]
   end
   for prefix, changes in pairs(changed) do flush(prefix, changes, now, raw, offset) end
-  list.left = left
 end
 
 -- Leases up to one page per slot of the order {slots, options, candidates, least (worth), served (called for
--- each)}. Returns the pages, when a host that was passed over will have rested, and the candidates left over.
+-- each)}. Returns the pages, when a host that was passed over will have rested, and what is left of the shortlist.
 local function fill(prefixes, now, raw, offset, order)
   local pages, rested_at, list = {}, math.huge, shortlists[prefixes[1]]
   if #order.slots > 0 and list and now >= list.at and now < list.at + SHORTLIST_MS then
@@ -134,7 +133,7 @@ local function fill(prefixes, now, raw, offset, order)
     if #pages == before then break end
   end
   shortlists[prefixes[1]] = list
-  return pages, rested_at, list.left
+  return pages, rested_at, list
 end
 
 -- Why too little could be leased though a slot was free, and when to ask again.

@@ -16,11 +16,12 @@ register('lease', function(keys, args)
   local options, slots = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3])
   local order = {slots = slots, options = options, candidates = CANDIDATES, least = tonumber(args[4]),
     served = function() end}
-  local pages, rested_at, left = fill(keys, now, raw, offset, order)
+  local pages, rested_at, list = fill(keys, now, raw, offset, order)
   keep_clock(meta, raw, offset, stale)
-  local reason, retry_ms = 'leased', 0
-  if #left == 0 then reason, retry_ms = why_nothing(keys, now, rested_at) end
-  local worths = {}
-  for at = 1, math.min(#left, SHOWN) do worths[at] = left[at].worth end
+  local reason, retry_ms, worths = 'leased', 0, {}
+  for at = list.first, #list do
+    if #worths < SHOWN and list.hosts[list[at].host.hid] then worths[#worths + 1] = list[at].worth end
+  end
+  if #worths == 0 then reason, retry_ms = why_nothing(keys, now, rested_at) end
   return {reason, string.format('%.3f', retry_ms), note_of(keys[1], now).ranked_by, cmsgpack.pack(pages), cmsgpack.pack(worths)}
 end)
