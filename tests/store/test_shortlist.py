@@ -82,3 +82,31 @@ async def test_a_page_that_a_signal_makes_worth_most_is_seen_at_once(make_world:
     assert await world.signal("https://late.example/") == "accepted"
     pass_on(world)
     assert (await world.lease()).url == "https://late.example/"
+
+
+async def test_a_page_that_was_changed_meanwhile_is_leased_as_it_is_now(make_world: MakeWorld) -> None:
+    world = await make_world(bandwidth=1e6, lookahead_s=1.0)
+    urls = await crawled(world, 10)
+    assert (await world.lease()).url == urls[0]
+    await world.put(urls[5], importance=4.0, change_rate_per_day=2.0)
+    assert await world.signal(urls[6]) == "accepted"
+    leases = []
+    while len(leases) < 9:
+        world.advance(0.06)  # a changed host is looked at again
+        leases += await world.next(9)
+    assert {lease.url: lease.signals for lease in leases} == {url: int(url == urls[6]) for url in urls[1:]}
+    assert (await world.record(urls[5])).model.importance == 4.0
+    assert (await world.record(urls[6])).signals == 1
+    await audit(world.settings.redis_url, SHARDS)
+
+
+async def test_nothing_of_an_emptied_store_is_remembered(make_world: MakeWorld) -> None:
+    world = await make_world(bandwidth=1e6, lookahead_s=1.0)
+    urls = await crawled(world, 10)
+    assert (await world.lease()).url == urls[0]
+    await world.server.everywhere("FLUSHALL")
+    await world.bandwidth(1e6)
+    await world.put("https://new.example/")
+    pass_on(world)
+    assert [lease.url for lease in await world.next(10)] == ["https://new.example/"]
+    await audit(world.settings.redis_url, SHARDS)
