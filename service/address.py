@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 
 import can_ada
+from msgspec import Struct
 
 from service.errors import InvalidUrl
 
@@ -28,8 +28,7 @@ _SCHEMES = {"https:": "s", "http:": "h"}
 _PREFIXES = {"s": "https://", "h": "http://"}
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True, gc=False):
     """Where a page lives: its host (with a non-default port), and its path behind a scheme letter."""
 
     host: str

@@ -67,10 +67,11 @@ def _quality(belief: Belief, changes_per_day: float) -> tuple[float, float]:
 
 def is_whole(belief: Belief) -> bool:
     """Whether the belief leaves nothing of a known page's model to keep."""
-    return belief.importance is not None and None not in (
-        belief.change_rate_per_day,
-        belief.precision,
-        belief.recall,
+    return (
+        belief.importance is not None
+        and belief.change_rate_per_day is not None
+        and belief.precision is not None
+        and belief.recall is not None
     )
 
 

@@ -1,7 +1,8 @@
 """The values everything else speaks about: pages, models, signals, outcomes, leases.
 
 Frozen and without behaviour beyond what follows from their own fields; those made once per item of a
-request are Structs, which are far cheaper to make. Rates are per second, instants (`_at`) are epoch
+request are Structs, which are far cheaper to make, and those of a bulk load are not looked at by the
+garbage collector, as they can be part of no cycle. Rates are per second, instants (`_at`) are epoch
 seconds, durations end in `_s`.
 """
 
@@ -128,8 +129,7 @@ class Price:
         return max(self.due, self.served * self.lift)
 
 
-@dataclass(frozen=True, slots=True)
-class Belief:
+class Belief(Struct, frozen=True, gc=False):
     """Starting beliefs in a user's terms; None is what the user did not say."""
 
     importance: float | None = None
@@ -140,8 +140,12 @@ class Belief:
 
     @property
     def says_nothing_of_model(self) -> bool:
-        said = (self.change_rate_per_day, self.precision, self.recall, self.signal_rate_per_day)
-        return all(value is None for value in said)
+        return (
+            self.change_rate_per_day is None
+            and self.precision is None
+            and self.recall is None
+            and self.signal_rate_per_day is None
+        )
 
 
 class LeaseKey(Struct, frozen=True):
@@ -172,8 +176,7 @@ class LeaseKey(Struct, frozen=True):
         return f"{self.host_id}.{self.page_id:x}.{self.token:x}"
 
 
-@dataclass(frozen=True, slots=True)
-class NewPage:
+class NewPage(Struct, frozen=True, gc=False):
     """A page to add or update."""
 
     address: Address

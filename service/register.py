@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from service.address import shard_of
 from service.domain import NewPage, Price
@@ -15,6 +16,7 @@ from service.store.pages import HostPages, Pages
 TERMS_AGE_S = 1.0  # how old a price new pages may be ranked by; the worker renews it anyway
 UPDATE_TRIES = 4
 PAGES_PER_CALL = 32  # a call stays short on a host of a million pages, where each lies in another bin
+RANKED_AT_ONCE = 1000  # few enough that others wait for milliseconds only, enough to be worth a vector
 CALLS_AT_ONCE = 2  # a bulk load leaves room for those who ask for pages
 
 
@@ -36,7 +38,11 @@ class Register:
         """
         terms = await self._current_terms()
         examples, which = distinct(pages)
-        answers = await self._send(pages, which, first_sayings(examples, terms))
+        said: list[Said | str] = []
+        for at in range(0, len(examples), RANKED_AT_ONCE):
+            await asyncio.sleep(0)
+            said += first_sayings(examples[at : at + RANKED_AT_ONCE], terms)
+        answers = await self._send(pages, which, said)
         for _ in range(UPDATE_TRIES):
             known = {at: answer for at, answer in enumerate(answers) if isinstance(answer, bytes)}
             if not known:
@@ -53,28 +59,27 @@ class Register:
     ) -> list[str | bytes]:
         """A word per page, or its record where what is known of it has to be heard first."""
         answers: list[str | bytes] = [""] * len(pages)
-        hosts: dict[str, list[int]] = {}
-        for at, number in enumerate(which):
+        shards: dict[int, dict[str, list[int]]] = {}
+        for at, (page, number) in enumerate(zip(pages, which, strict=True)):
             saying = said[number]
             if isinstance(saying, str):
                 answers[at] = saying
-            else:
-                hosts.setdefault(pages[at].address.host_id, []).append(at)
-        shards: dict[int, list[list[int]]] = {}
-        for host_id, places in hosts.items():
-            shards.setdefault(shard_of(host_id, self._shards), []).append(places)
+                continue
+            host_id = page.address.host_id
+            hosts = shards.setdefault(shard_of(host_id, self._shards), {})
+            hosts.setdefault(host_id, []).append(at)
 
-        async def send_shard(shard: int, groups: list[list[int]]) -> None:
+        async def send_shard(shard: int, groups: Iterable[list[int]]) -> None:
             # One after another: what is said of a page twice takes effect in its order.
             for call in _calls(groups):
                 used: dict[int, int] = {}
                 rows = [_host_pages(pages, which, places, used) for places in call]
                 async with self._gate:
                     found = await self._pages.put(shard, [tuple(said[number]) for number in used], rows)
-                for at, answer in zip((at for places in call for at in places), found, strict=True):
+                for at, answer in zip(chain.from_iterable(call), found, strict=True):
                     answers[at] = answer
 
-        await asyncio.gather(*(send_shard(shard, groups) for shard, groups in shards.items()))
+        await asyncio.gather(*(send_shard(shard, hosts.values()) for shard, hosts in shards.items()))
         return answers
 
     async def _current_terms(self) -> Terms:
@@ -87,7 +92,7 @@ class Register:
         return self._terms[1]
 
 
-def _calls(groups: list[list[int]]) -> Iterator[list[list[int]]]:
+def _calls(groups: Iterable[list[int]]) -> Iterator[list[list[int]]]:
     """The pages of each host of a shard, in calls of at most PAGES_PER_CALL pages."""
     call: list[list[int]] = []
     room = PAGES_PER_CALL

@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from service.beliefs import is_whole, merge, model_from, model_rows, pack_models, ranking_rows
-from service.domain import NewPage, Price
+from service.domain import Belief, NewPage, Price
 from service.errors import InvalidModel
 from service.policy.valuation import PROVISIONAL, Valuation
 from service.store.records import FIXED, STARTED, new_heads, read_heads, read_record
@@ -27,14 +27,14 @@ Models = list[tuple[float, float, float, float]]
 
 def distinct(pages: Sequence[NewPage]) -> tuple[list[NewPage], list[int]]:
     """One page of each saying, and which of these says what of every page."""
-    places: dict[Any, int] = {}
-    which = [
-        places.setdefault((page.belief, page.fixed, page.min_crawls_per_day), len(places)) for page in pages
-    ]
+    places: dict[tuple[Belief, bool, float | None], int] = {}
     examples: list[NewPage] = []
-    for page, place in zip(pages, which, strict=True):
+    which: list[int] = []
+    for page in pages:
+        place = places.setdefault((page.belief, page.fixed, page.min_crawls_per_day), len(examples))
         if place == len(examples):
             examples.append(page)
+        which.append(place)
     return examples, which
 
 
@@ -100,9 +100,9 @@ def _rows(
 def _expected(page: NewPage, terms: Terms) -> int:
     """Without a value to rank by, known pages come back, so that their ranking can be kept."""
     belief = page.belief
-    if is_whole(belief) and terms[1]:
+    if terms[1] and is_whole(belief):
         return REPLACE
-    silent = belief.says_nothing_of_model and belief.importance is None and page.min_crawls_per_day is None
+    silent = belief.importance is None and belief.says_nothing_of_model and page.min_crawls_per_day is None
     return NOTHING_SAID if silent and not page.fixed else ONLY_ADD
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -27,13 +28,13 @@ class Rejected(msgspec.Struct):
     reason: str
 
 
+@dataclass(slots=True)
 class Batch(Generic[U]):
     """Good items with their places in the request, and the bad ones with their reasons."""
 
-    def __init__(self) -> None:
-        self.places: list[int] = []
-        self.items: list[U] = []
-        self.rejected: list[Rejected] = []
+    places: list[int] = field(default_factory=list)
+    items: list[U] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
 
     def reject(self, place: int, reason: str) -> None:
         self.rejected.append(Rejected(place, reason))
@@ -54,21 +55,36 @@ class BatchForm(Generic[T]):
 
     def read(self, body: bytes, convert: Callable[[T], U]) -> Batch[U]:
         """The items, each converted on its own; a bad one does not spoil the others."""
-        batch: Batch[U] = Batch()
-        for place, item in enumerate(self._decode(body)):
+        given = self.take(body)
+        batch: Batch[U] = Batch(rejected=given.rejected)
+        for place, item in zip(given.places, given.items, strict=True):
             try:
-                batch.items.append(convert(self._one.decode(item) if type(item) is msgspec.Raw else item))
+                batch.items.append(convert(item))
                 batch.places.append(place)
-            except (msgspec.ValidationError, SchedulerError, UnicodeDecodeError) as error:
+            except SchedulerError as error:
                 batch.reject(place, str(error))
         return batch
 
-    def _decode(self, body: bytes) -> Sequence[Any]:
+    def take(self, body: bytes) -> Batch[T]:
+        """The items as they are, without those that do not fit."""
+        items = self._decode(body)
+        if not items or type(items[0]) is not msgspec.Raw:
+            return Batch(list(range(len(items))), items)
+        batch: Batch[T] = Batch()
+        for place, item in enumerate(items):
+            try:
+                batch.items.append(self._one.decode(item))
+                batch.places.append(place)
+            except (msgspec.ValidationError, UnicodeDecodeError) as error:
+                batch.reject(place, str(error))
+        return batch
+
+    def _decode(self, body: bytes) -> list[Any]:
         """All items at once where all are good, else raw ones."""
         # A body of a million empty items must not become a million objects.
         if body.count(b"{") <= self._most + 1:
             try:
-                items: Sequence[Any] = self._whole.decode(body).items
+                items: list[Any] = self._whole.decode(body).items
             except _NO_JSON:
                 items = self._split(body)
         else:

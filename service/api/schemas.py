@@ -18,7 +18,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[A-Za-z0-9._:-
 Short = Annotated[str, Meta(max_length=256)]
 
 
-class PageInput(Struct, forbid_unknown_fields=True):
+class PageInput(Struct, forbid_unknown_fields=True, gc=False):
     """A page to add or update; what is left out keeps its value, or starts from the defaults."""
 
     url: Url

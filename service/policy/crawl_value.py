@@ -171,8 +171,8 @@ def _add_terms(depth: Floats, state: Floats, crawls: Floats, fresh: Floats) -> t
             page, state, left = page[left > 0], state[:, left > 0], left[left > 0]
         index, share, crawl_before, fresh_before, _, ratio, fade = state
         scaled = ratio * left
-        crawl = gammainc(index + 1.0, scaled)
-        kept = share * gammainc(index + 1.0, scaled + left)
+        crawl = _reached(index, scaled)
+        kept = share * _reached(index, scaled + left)
         crawls[page] += crawl
         fresh[page] += kept
         going = crawl**2 > TAIL * crawls[page] * (crawl_before - crawl)
@@ -180,3 +180,13 @@ def _add_terms(depth: Floats, state: Floats, crawls: Floats, fresh: Floats) -> t
         state[0], state[1], state[2], state[3] = index + 1.0, share * fade, crawl, kept
         page, state = page[going], state[:, going]
     return crawls, fresh
+
+
+def _reached(index: Floats, mean: Floats) -> Floats:
+    """R_i: the chance that a Poisson number exceeds i. R_0, all that most pages need, has a closed form."""
+    first = index == 0.0
+    if first.all():
+        return np.asarray(-np.expm1(-mean))
+    chance = np.asarray(gammainc(index + 1.0, mean))
+    chance[first] = -np.expm1(-mean[first])  # in its own place too: a page's value is the same in any company
+    return chance

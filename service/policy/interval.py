@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaincinv
 
 from service.domain import Floats, Model
 from service.policy.crawl_value import ceiling, evaluate, slope_of
@@ -15,7 +14,7 @@ from service.policy.crawl_value import ceiling, evaluate, slope_of
 # (V, dV/ds) as shares of V(∞), at the depths of pages.
 Curve = Callable[[Floats, Model], tuple[Floats, Floats]]
 
-CLOSE = 1e-9  # a Newton step this small (relative) is followed by one below rounding
+CLOSE = 1e-6  # a Newton step this small (relative) is followed by one below rounding
 MAX_STEPS = 60  # bisection on a log scale alone would need fewer
 
 
@@ -103,11 +102,13 @@ def _bracket(level: Floats, model: Model) -> tuple[Floats, Floats]:
     """Bounds of the depth at which VΔ/μ reaches the level.
 
     A cycle never takes longer than s/α, and ψ increases, so s ≥ R_1^(−1)(θα/μ) and s ≥ z(θ);
-    signals only bring a page forward, so s ≤ R_1^(−1)(θΔ/μ).
+    signals only bring a page forward, so s ≤ R_1^(−1)(θΔ/μ). That inverse is −W_−1(−e^(−1−z)) − 1, which
+    lies between √(2z) + 2z/3 and √(2z) + z (Chatzigeorgiou 2013, theorem 1).
     """
-    silent_share = model.silent_rate / model.change_rate
-    low = np.maximum(-np.log1p(-level), gammaincinv(2.0, level * silent_share))
-    return low, np.maximum(low, gammaincinv(2.0, level))
+    exponent = -np.log1p(-level)
+    slowest = -np.log1p(-level * model.silent_rate / model.change_rate)
+    low = np.maximum(exponent, np.sqrt(2.0 * slowest) + 2.0 / 3.0 * slowest)
+    return low, np.maximum(low, np.sqrt(2.0 * exponent) + exponent)
 
 
 def _exact(depth: Floats, model: Model) -> tuple[Floats, Floats]:

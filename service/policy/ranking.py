@@ -174,15 +174,12 @@ def _bends(
     heard = weight > 0
     reach = np.where(heard, weight, 1.0)
 
-    def bend_through(past: Floats) -> Floats:
-        gain = (objective.value(depth + past, model) - base) / slope
-        bend = (gain + np.expm1(-past)) / (-np.expm1(-past) - past * np.exp(-past))
-        return np.maximum(bend, 0.0)  # ψ increases, so only rounding can make it negative
-
     # A knee next to s0 says nothing about the bend before it; the cap bounds what rounding adds.
-    knee = np.maximum(_knee(depth, reach), 0.02 * reach)
-    near = np.minimum(bend_through(knee), 2.0 / depth)
-    far = bend_through(reach)
+    past = np.stack((np.maximum(_knee(depth, reach), 0.02 * reach), reach))
+    gain = (objective.value(depth + past, model) - base) / slope
+    bends = (gain + np.expm1(-past)) / (-np.expm1(-past) - past * np.exp(-past))
+    near, far = np.maximum(bends, 0.0)  # ψ increases, so only rounding can make them negative
+    near = np.minimum(near, 2.0 / depth)
     return np.where(heard, near, 1.0 / depth), np.where(heard, far, 1.0 / depth)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import gammainc
+from scipy.special import gamma, gammainc
 
 from service.domain import Floats
 
@@ -11,7 +11,8 @@ SHALLOW = 0.01  # depth below which the difference has lost more than three digi
 TAIL = 1e-13  # relative weight of the terms left out
 MOMENTS = 6  # s^6/7! < 1e-15 at s = SHALLOW
 NEAR = 0.5  # (1+g)y below which the positive series converges in LADDER terms
-LADDER = 12  # 0.5^12/13! < 1e-13
+ROUNDING = 2.0**-54  # a share of a sum that adds nothing to it
+LADDER = 12  # 0.5^12·2/14! < 1e-13
 
 
 def shallow_sum(depth: Floats, weight: Floats, ratio: Floats) -> Floats:
@@ -41,13 +42,24 @@ def shallow_term(index: int, left: Floats, ratio: Floats) -> Floats:
 
 
 def _ladder(index: int, left: Floats, ratio: Floats) -> Floats:
-    """h_i = (1/(1+g)) Σ_{j>i} (g/(1+g))^j R_j((1+g)y): all terms positive, few when gy is small."""
+    """h_i = (1/(1+g)) Σ_{j>i} f^j R_j(x) with f = g/(1+g), x = (1+g)y: all positive, few when x is small.
+
+    With R_j(x) = e^(−x) Σ_{k>j} x^k/k! the sum is e^(−x) Σ_{k>i+1} x^k/k! · (f^(i+1) + … + f^(k−1)).
+    """
     share = ratio / (1.0 + ratio)
     scaled = (1.0 + ratio) * left
-    total = np.zeros_like(left)
-    for rung in range(index + LADDER, index, -1):
-        total += share**rung * gammainc(rung + 1.0, scaled)
-    return total / (1.0 + ratio)
+    power = scaled ** (index + 1.0) / gamma(index + 2.0)
+    fade = share ** (index + 1.0)
+    shares, total = np.zeros_like(left), np.zeros_like(left)
+    for k in range(index + 2, index + 2 + LADDER):
+        power *= scaled / k
+        shares += fade
+        fade *= share
+        term = power * shares
+        total += term
+        if not (term > ROUNDING * total).any():
+            break
+    return total * np.exp(-scaled) / (1.0 + ratio)
 
 
 def _moments(index: int, left: Floats, ratio: Floats) -> Floats:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
+
+from msgspec.structs import replace
 
 from service.address import Address, parse_url, shard_of
 from service.clock import ManualClock
