@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice, repeat, zip_longest
+from typing import Any
 
 from service.address import shard_of
 from service.domain import NewPage, Price
@@ -17,7 +18,8 @@ TERMS_AGE_S = 1.0  # how old a price new pages may be ranked by; the worker rene
 UPDATE_TRIES = 4
 PAGES_PER_CALL = 32  # a call stays short on a host of a million pages, where each lies in another bin
 RANKED_AT_ONCE = 1000  # few enough that others wait for milliseconds only, enough to be worth a vector
-CALLS_AT_ONCE = 2  # a bulk load leaves room for those who ask for pages
+CALLS_PER_TRIP = 2  # sent together: a server runs them before it listens to others
+TRIPS_AT_ONCE = 2  # the server has the next calls when it is done with some
 
 
 class Register:
@@ -28,12 +30,12 @@ class Register:
         self._control = control
         self._shards = shards
         self._terms: tuple[float, Terms] | None = None
-        self._gate = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._gate = asyncio.Semaphore(TRIPS_AT_ONCE)
 
     async def put(self, pages: Sequence[NewPage]) -> list[str]:
         """'added', 'updated' or a refusal per page.
 
-        One round trip per shard and 32 pages for new pages and whole models; a second for known pages of
+        One round trip per 64 pages of a shard for new pages and whole models; a second for known pages of
         which only some fields were given, whose other fields are kept; more where others change them.
         """
         terms = await self._current_terms()
@@ -69,17 +71,18 @@ class Register:
             hosts = shards.setdefault(shard_of(host_id, self._shards), {})
             hosts.setdefault(host_id, []).append(at)
 
-        async def send_shard(shard: int, groups: Iterable[list[int]]) -> None:
+        async def send_lane(calls: Iterator[tuple[int, list[list[int]]]]) -> None:
             # One after another: what is said of a page twice takes effect in its order.
-            for call in _calls(groups):
-                used: dict[int, int] = {}
-                rows = [_host_pages(pages, which, places, used) for places in call]
+            while group := list(islice(calls, CALLS_PER_TRIP)):
+                rows = [(shard, *_call_of(pages, which, said, hosts)) for shard, hosts in group]
                 async with self._gate:
-                    found = await self._pages.put(shard, [tuple(said[number]) for number in used], rows)
-                for at, answer in zip(chain.from_iterable(call), found, strict=True):
-                    answers[at] = answer
+                    found = await self._pages.put(rows)
+                for (_, hosts), words in zip(group, found, strict=True):
+                    for at, word in zip(chain.from_iterable(hosts), words, strict=True):
+                        answers[at] = word
 
-        await asyncio.gather(*(send_shard(shard, hosts.values()) for shard, hosts in shards.items()))
+        lanes = [list(shards.items())[lane::TRIPS_AT_ONCE] for lane in range(TRIPS_AT_ONCE)]
+        await asyncio.gather(*(send_lane(_in_turn(lane)) for lane in lanes))
         return answers
 
     async def _current_terms(self) -> Terms:
@@ -92,13 +95,19 @@ class Register:
         return self._terms[1]
 
 
-def _calls(groups: Iterable[list[int]]) -> Iterator[list[list[int]]]:
+def _in_turn(shards: Iterable[tuple[int, dict[str, list[int]]]]) -> Iterator[tuple[int, list[list[int]]]]:
+    """The calls of some shards: each shard's in their order, the shards in turn."""
+    rounds = zip_longest(*(zip(repeat(shard), _calls(hosts.values())) for shard, hosts in shards))
+    return filter(None, chain.from_iterable(rounds))
+
+
+def _calls(hosts: Iterable[list[int]]) -> Iterator[list[list[int]]]:
     """The pages of each host of a shard, in calls of at most PAGES_PER_CALL pages."""
     call: list[list[int]] = []
     room = PAGES_PER_CALL
-    for group in groups:
-        for start in range(0, len(group), PAGES_PER_CALL):
-            part = group[start : start + PAGES_PER_CALL]
+    for places in hosts:
+        for start in range(0, len(places), PAGES_PER_CALL):
+            part = places[start : start + PAGES_PER_CALL]
             if len(part) > room:
                 yield call
                 call, room = [], PAGES_PER_CALL
@@ -108,13 +117,16 @@ def _calls(groups: Iterable[list[int]]) -> Iterator[list[list[int]]]:
         yield call
 
 
-def _host_pages(
-    pages: Sequence[NewPage], which: Sequence[int], places: list[int], used: dict[int, int]
-) -> HostPages:
-    """A host's row of `put_pages`; what is said is numbered from 1 in the order it is used."""
-    items: list[str | int] = []
-    for at in places:
-        address = pages[at].address
-        items += str(address.page_id), used.setdefault(which[at], len(used) + 1), address.path
-    host = pages[places[0]].address
-    return host.host_id, host.host, items
+def _call_of(
+    pages: Sequence[NewPage], which: Sequence[int], said: Sequence[Said | str], hosts: list[list[int]]
+) -> tuple[list[tuple[Any, ...]], list[HostPages]]:
+    """Sayings and hosts of a call of `put_pages`; what is said is numbered from 1 in the order it is used."""
+    used: dict[int, int] = {}
+    rows: list[HostPages] = []
+    for places in hosts:
+        items: list[str | int] = []
+        for at in places:
+            address = pages[at].address
+            items += str(address.page_id), used.setdefault(which[at], len(used) + 1), address.path
+        rows.append((address.host_id, address.host, items))
+    return [tuple(said[number]) for number in used], rows

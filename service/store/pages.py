@@ -50,13 +50,14 @@ class Pages:
         self._spread = Spread(server, clock, shards)
 
     async def put(
-        self, shard: int, sayings: Sequence[tuple[Any, ...]], hosts: Sequence[HostPages]
-    ) -> list[str | bytes]:
-        """A word per page in their order, or its record where that has to be read first."""
-        args = (await self._clock.argument(), pack(sayings), pack(hosts))
-        _, letters, *records = await self._server.call("put_pages", [self._prefixes[shard]], args)
-        known = iter(records)
-        return [PUT_WORDS.get(letter) or next(known) for letter in letters]
+        self, calls: Sequence[tuple[int, Sequence[tuple[Any, ...]], Sequence[HostPages]]]
+    ) -> list[list[str | bytes]]:
+        """For each call, of a shard: a word per page in their order, or its record where that has to be
+        read first.
+        """
+        now = await self._clock.argument()
+        packed = [([self._prefixes[shard]], (now, pack(said), pack(hosts))) for shard, said, hosts in calls]
+        return [_put_words(*reply) for reply in await self._server.call_shards("put_pages", packed)]
 
     async def delete(self, groups: Groups) -> list[list[Any]]:
         return await self._batch("delete_pages", groups)
@@ -124,3 +125,8 @@ class Pages:
             calls += [([self._prefixes[shard]], (*before, pack(part))) for part in parts]
         words = iter(word for reply in await self._server.call_shards(name, calls) for word in reply[1:])
         return [list(islice(words, len(items))) for _, items in groups]
+
+
+def _put_words(_: bytes, letters: bytes, *records: bytes) -> list[str | bytes]:
+    known = iter(records)
+    return [PUT_WORDS.get(letter) or next(known) for letter in letters]
