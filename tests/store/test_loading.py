@@ -54,6 +54,21 @@ async def test_one_batch_may_add_and_then_change_a_page(world: World) -> None:
     await audit(world.settings.redis_url, SHARDS)
 
 
+async def test_what_is_said_last_of_a_page_holds_however_many_calls_a_batch_takes(world: World) -> None:
+    hosts = [[parse_url(f"https://{host}.example/{at}") for at in range(150)] for host in "abcdefgh"]
+    pages = [page for places in zip(*hosts, strict=True) for page in places]
+    said = {"change_rate_per_day": 2.0, "precision": 0.5, "recall": 0.5}
+    batch = [
+        NewPage(page, Belief(importance=importance, **said), False)
+        for importance in (1.0, 2.0, 3.0)
+        for page in pages
+    ]
+    assert await world.frontier.put_pages(batch) == ["added"] * 1200 + ["updated"] * 2400
+    for page in pages[::37]:
+        assert float((await world.record(page)).model.importance[0]) == 3.0
+    await audit(world.settings.redis_url, SHARDS)
+
+
 async def test_saying_nothing_of_a_known_page_changes_nothing(world: World) -> None:
     await world.put("https://one.example/", importance=4.0, change_rate_per_day=3.0, fixed=True)
     before = await world.record("https://one.example/")

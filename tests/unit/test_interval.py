@@ -7,7 +7,7 @@ import pytest
 
 from service.domain import Floats, Model
 from service.policy.crawl_value import ceiling, crawl_value, value_slope
-from service.policy.interval import depth_at, revisit_interval_s
+from service.policy.interval import _bracket, depth_at, revisit_interval_s
 
 
 def random_model(generator: np.random.Generator, count: int) -> Model:
@@ -84,6 +84,15 @@ def test_interval_is_depth_over_silent_rate() -> None:
     interval_s = revisit_interval_s(0.3, model)
     assert interval_s[0] == pytest.approx(float(depth_at(0.3, model)[0]) / 0.25)
     assert np.isinf(interval_s[1])  # only a signal can make it due
+
+
+@pytest.mark.parametrize("level", [1e-12, 1e-6, 0.01, 0.5, 0.99, 1 - 1e-9])
+def test_the_search_begins_with_bounds_that_hold(level: float) -> None:
+    model = random_model(np.random.default_rng(6), 2000)
+    low, high = _bracket(np.full(2000, level), model)
+    depth = depth_at(level * ceiling(model), model)
+    assert (low <= depth * (1 + 1e-6)).all()
+    assert (depth <= high * (1 + 1e-6)).all()
 
 
 def test_vector_equals_scalar() -> None:
