@@ -101,7 +101,7 @@ async def test_a_page_removed_while_it_is_updated_is_refused(world: World) -> No
     await world.frontier.put_pages([page])
     put, removed = world.frontier._pages.put, False
 
-    async def remove_first(*args: object) -> list[str | bytes]:
+    async def remove_first(*args: object) -> list[list[str | bytes]]:
         nonlocal removed
         answer = await put(*args)  # type: ignore[arg-type]
         if not removed:
