@@ -109,6 +109,6 @@ async def test_a_page_removed_while_it_is_updated_is_refused(world: World) -> No
             await world.delete(page.address)
         return answer
 
-    world.frontier._pages.put = remove_first  # type: ignore[method-assign]
+    world.frontier._pages.put = remove_first  # type: ignore[method-assign,assignment]
     changed = NewPage(page.address, Belief(importance=3.0), False)
     assert await world.frontier.put_pages([changed]) == ["unknown"]
