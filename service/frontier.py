@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
 from service.address import Address, shard_of
 from service.calibration import Calibration
 from service.clock import Clock
-from service.dispatcher import Dispatcher, Leases
+from service.dispatcher import Answer, Dispatcher, Leases, as_it_is
 from service.domain import (
     Bandwidth,
     Host,
@@ -61,9 +61,13 @@ class Frontier:
         await self.control.set_bandwidth(self.settings.bandwidth, only_first=True)
         self.prepared = True
 
-    async def next(self, request_id: str, count: int, wait_s: float) -> Leases | Nothing:
-        """The pages worth most now; one round trip shared by all requests waiting in this process."""
-        return await self._dispatcher.next(request_id, count, wait_s)
+    def next(
+        self, request_id: str, count: int, wait_s: float, finish: Callable[[Answer], Any] = as_it_is
+    ) -> Coroutine[Any, Any, Any]:
+        """What `finish` makes of the pages worth most now; one round trip shared by all requests waiting in
+        this process.
+        """
+        return self._dispatcher.next(request_id, count, wait_s, finish)
 
     async def _serve(self, requests: Sequence[tuple[str, int]]) -> tuple[list[Leases], Nothing]:
         settings = self.settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable
 from functools import cache
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from service.api.deps import frontier_of
 from service.api.instants import render_instant, render_optional
 from service.api.openapi import documented
 from service.api.schemas import LeaseOut, NextAnswer
+from service.dispatcher import Answer
 from service.domain import Lease, Nothing
 from service.frontier import Frontier
 
@@ -56,9 +58,12 @@ async def head_next() -> Response:
     return Response(status_code=204, headers={"Cache-Control": "no-store"})
 
 
-async def lease_pages(frontier: Frontier, request_id: str, n: int, wait_s: float) -> Response:
+def lease_pages(frontier: Frontier, request_id: str, n: int, wait_s: float) -> Awaitable[Response]:
     """The answer to a request for pages."""
-    answer = await frontier.next(request_id, n, wait_s)
+    return frontier.next(request_id, n, wait_s, _answer)
+
+
+def _answer(answer: Answer) -> Response:
     if isinstance(answer, Nothing):
         return _empty(answer)
     telemetry.NEXT_PAGES.inc(len(answer))
