@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from service.domain import Lease, Nothing
+from service.domain import Nothing
 
-Leases = list[Lease]
-Answer = Leases | Nothing
+Leases = list[Any]  # of one request, as the store gives them
+Finish = Callable[[Leases | Nothing], Any]  # makes what the caller gets
 Serve = Callable[[Sequence[tuple[str, int]]], Awaitable[tuple[list[Leases], Nothing]]]
 LONGEST_SLEEP_S = 0.25  # so that a dial turned up elsewhere is noticed while waiting for a far slot
 
@@ -24,14 +24,14 @@ class _Waiting:
 
     __slots__ = ("answer", "count", "deadline", "finish", "request_id")
 
-    def __init__(self, request_id: str, count: int, deadline: float, finish: Callable[[Answer], Any]) -> None:
+    def __init__(self, request_id: str, count: int, deadline: float, finish: Finish) -> None:
         self.request_id = request_id
         self.count = count
         self.deadline = deadline
         self.finish = finish
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    def give(self, answer: Answer) -> None:
+    def give(self, answer: Leases | Nothing) -> None:
         """Unless the caller hung up; its leases run out by themselves."""
         if self.answer.done():
             return
@@ -45,12 +45,12 @@ class _Waiting:
             self.answer.set_exception(error)
 
 
-def _give(answered: list[tuple[_Waiting, Answer]]) -> None:
+def _give(answered: list[tuple[_Waiting, Leases | Nothing]]) -> None:
     for waiting, answer in answered:
         waiting.give(answer)
 
 
-def as_it_is(answer: Answer) -> Answer:
+def as_it_is(answer: Leases | Nothing) -> Leases | Nothing:
     return answer
 
 
@@ -65,9 +65,7 @@ class Dispatcher:
         self._arrival = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def next(
-        self, request_id: str, count: int, wait_s: float, finish: Callable[[Answer], Any] = as_it_is
-    ) -> Any:
+    async def next(self, request_id: str, count: int, wait_s: float, finish: Finish = as_it_is) -> Any:
         """What `finish` makes of up to `count` leases; holds on for up to `wait_s` while there are none."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())

@@ -18,7 +18,6 @@ from service.api.deps import frontier_of
 from service.api.instants import render_instant, render_optional
 from service.api.openapi import documented
 from service.api.schemas import LeaseOut, NextAnswer
-from service.dispatcher import Answer
 from service.domain import Lease, Nothing
 from service.frontier import Frontier
 
@@ -63,7 +62,7 @@ def lease_pages(frontier: Frontier, request_id: str, n: int, wait_s: float) -> A
     return frontier.next(request_id, n, wait_s, _answer)
 
 
-def _answer(answer: Answer) -> Response:
+def _answer(answer: list[Lease] | Nothing) -> Response:
     if isinstance(answer, Nothing):
         return _empty(answer)
     telemetry.NEXT_PAGES.inc(len(answer))
