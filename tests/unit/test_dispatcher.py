@@ -206,15 +206,15 @@ async def test_an_answer_that_cannot_be_made_is_its_callers_failure_alone(
 async def test_closing_takes_nothing_from_whom_the_store_has_answered(
     dispatcher: Dispatcher, store: Store
 ) -> None:
-    async def close_once_served() -> None:
-        while not store.calls or store.running:
-            await asyncio.sleep(0)
-        await dispatcher.close()
-
     store.stock = 1
-    closing = asyncio.create_task(close_once_served())
-    assert len(await dispatcher.next("a", 1, 0)) == 1
-    await closing
+    store.gate.clear()
+    waiting = asyncio.create_task(dispatcher.next("a", 1, 0))
+    await until(store, 1)
+    store.gate.set()
+    while store.running:  # noqa: ASYNC110 - turn by turn: the subject is what happens in the next one
+        await asyncio.sleep(0)
+    await dispatcher.close()
+    assert len(await waiting) == 1
 
 
 async def test_an_idle_queue_makes_no_calls(dispatcher: Dispatcher, store: Store) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
-import uvicorn
 from starlette.types import Receive, Scope, Send
+from uvicorn import Config
+from uvicorn.server import ServerState
 
 from service.transport import UVICORN, OnePacket
 
@@ -32,7 +33,7 @@ class App:
 
 
 @pytest.fixture
-def pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+def pieces(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What is written to connections."""
     written: list[bytes] = []
     made = OnePacket.connection_made
@@ -49,7 +50,7 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
             return getattr(self._transport, name)
 
     monkeypatch.setattr(OnePacket, "connection_made", lambda self, t: made(self, Recording(t)))  # type: ignore[arg-type]
-    yield written
+    return written
 
 
 @pytest.fixture
@@ -59,19 +60,17 @@ async def app() -> App:
 
 @pytest.fixture
 async def port(app: App) -> AsyncIterator[int]:
-    options = {
-        **UVICORN,
-        "loop": "none",
-        "timeout_keep_alive": 60,
-    }  # this loop, and no end that sends the rest
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, lifespan="off", **options))
-    serving = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    yield server.servers[0].sockets[0].getsockname()[1]
+    # No end of an idle connection comes soon enough to send what was left behind.
+    config = Config(app, timeout_keep_alive=60, **UVICORN)
+    config.load()
+    state = ServerState()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: OnePacket(config, state, {}), "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1]
     app.go_on.set()
-    server.should_exit = True
-    await serving
+    await asyncio.gather(*state.tasks)
+    server.close()
+    await server.wait_closed()
 
 
 async def ask(port: int, *requests: bytes, until: bytes) -> bytes:
