@@ -13,7 +13,7 @@ from fastapi.responses import Response
 
 from service import telemetry
 from service.api.auth import allow
-from service.api.body import RawResponse
+from service.api.body import JSON, RawResponse
 from service.api.deps import frontier_of
 from service.api.instants import render_instant, render_optional
 from service.api.openapi import documented
@@ -26,7 +26,6 @@ MOST_PAGES, LONGEST_WAIT_S = 1000, 30
 _encode = msgspec.json.Encoder().encode
 _count_empty = cache(telemetry.NEXT_EMPTY.labels)
 _NO_STORE = (b"cache-control", b"no-store")
-_JSON = (b"content-type", b"application/json")
 
 
 @router.get(
@@ -67,7 +66,7 @@ def _answer(answer: list[Lease] | Nothing) -> Response:
         return _empty(answer)
     telemetry.NEXT_PAGES.inc(len(answer))
     body = _encode(NextAnswer([_render(lease) for lease in answer]))
-    return RawResponse(200, [_NO_STORE, (b"content-length", b"%d" % len(body)), _JSON], body)
+    return RawResponse(200, [_NO_STORE, (b"content-length", b"%d" % len(body)), JSON], body)
 
 
 def _empty(nothing: Nothing) -> Response:
