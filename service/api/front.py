@@ -97,8 +97,8 @@ def _read_query(query: bytes) -> tuple[int, float] | None:
     return (n, wait_s) if 1 <= n <= MOST_PAGES and wait_s <= LONGEST_WAIT_S else None
 
 
-async def _next(app: FastAPI, asked: Asked, _: Key | None) -> Response:
-    return await lease_pages(app.state.frontier, asked.given_id.decode("latin-1"), asked.n, asked.wait_s)
+def _next(app: FastAPI, asked: Asked, _: Key | None) -> Awaitable[Response]:
+    return lease_pages(app.state.frontier, asked.given_id.decode("latin-1"), asked.n, asked.wait_s)
 
 
 def _posted(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:

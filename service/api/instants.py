@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from service.errors import SchedulerError
 
+_MILLISECONDS = [f".{at:03}Z" for at in range(1000)]
 LATEST = 4_102_444_800.0  # the year 2100: later instants are mistakes
 
 
@@ -18,7 +19,7 @@ class InvalidInstant(SchedulerError):
 
 def render_instant(at: float) -> str:
     seconds, microseconds = divmod(round(at * 1_000_000), 1_000_000)
-    return f"{_second(seconds)}.{microseconds // 1000:03}Z"
+    return _second(seconds) + _MILLISECONDS[microseconds // 1000]
 
 
 def render_optional(at: float | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable
 from functools import cache
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from fastapi.responses import Response
 
 from service import telemetry
 from service.api.auth import allow
-from service.api.body import RawResponse
+from service.api.body import JSON, RawResponse
 from service.api.deps import frontier_of
 from service.api.instants import render_instant, render_optional
 from service.api.openapi import documented
@@ -25,7 +26,6 @@ MOST_PAGES, LONGEST_WAIT_S = 1000, 30
 _encode = msgspec.json.Encoder().encode
 _count_empty = cache(telemetry.NEXT_EMPTY.labels)
 _NO_STORE = (b"cache-control", b"no-store")
-_JSON = (b"content-type", b"application/json")
 
 
 @router.get(
@@ -56,14 +56,17 @@ async def head_next() -> Response:
     return Response(status_code=204, headers={"Cache-Control": "no-store"})
 
 
-async def lease_pages(frontier: Frontier, request_id: str, n: int, wait_s: float) -> Response:
+def lease_pages(frontier: Frontier, request_id: str, n: int, wait_s: float) -> Awaitable[Response]:
     """The answer to a request for pages."""
-    answer = await frontier.next(request_id, n, wait_s)
+    return frontier.next(request_id, n, wait_s, _answer)
+
+
+def _answer(answer: list[Lease] | Nothing) -> Response:
     if isinstance(answer, Nothing):
         return _empty(answer)
     telemetry.NEXT_PAGES.inc(len(answer))
     body = _encode(NextAnswer([_render(lease) for lease in answer]))
-    return RawResponse(200, [_NO_STORE, (b"content-length", b"%d" % len(body)), _JSON], body)
+    return RawResponse(200, [_NO_STORE, (b"content-length", b"%d" % len(body)), JSON], body)
 
 
 def _empty(nothing: Nothing) -> Response:

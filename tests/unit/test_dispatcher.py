@@ -178,6 +178,45 @@ async def test_closing_answers_those_whose_call_is_on_its_way(dispatcher: Dispat
     assert done
 
 
+async def test_the_next_call_is_on_its_way_before_answers_are_made(
+    dispatcher: Dispatcher, store: Store
+) -> None:
+    """Otherwise the store waits while answers are written."""
+    store.stock = 2
+    store.gate.clear()
+    first = asyncio.create_task(dispatcher.next("first", 1, 0, lambda _: len(store.calls)))
+    await until(store, 1)
+    second = asyncio.create_task(dispatcher.next("second", 1, 0))
+    await asyncio.sleep(0)
+    store.gate.set()
+    assert await first == 2
+    assert len(await second) == 1
+
+
+async def test_an_answer_that_cannot_be_made_is_its_callers_failure_alone(
+    dispatcher: Dispatcher, store: Store
+) -> None:
+    store.stock = 3
+    calls = [dispatcher.next(str(at), 1, 0, lambda _, at=at: 1 / at) for at in range(3)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(answers[0], ZeroDivisionError)
+    assert answers[1:] == [1.0, 0.5]
+
+
+async def test_closing_takes_nothing_from_whom_the_store_has_answered(
+    dispatcher: Dispatcher, store: Store
+) -> None:
+    store.stock = 1
+    store.gate.clear()
+    waiting = asyncio.create_task(dispatcher.next("a", 1, 0))
+    await until(store, 1)
+    store.gate.set()
+    while store.running:  # noqa: ASYNC110 - turn by turn: the subject is what happens in the next one
+        await asyncio.sleep(0)
+    await dispatcher.close()
+    assert len(await waiting) == 1
+
+
 async def test_an_idle_queue_makes_no_calls(dispatcher: Dispatcher, store: Store) -> None:
     store.stock = 1
     await dispatcher.next("a", 1, 0)

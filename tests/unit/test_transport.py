@@ -1,0 +1,122 @@
+"""An answer leaves in one piece, and nothing of it stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from starlette.types import Receive, Scope, Send
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from service.transport import UVICORN, OnePacket
+
+
+class App:
+    """Answers in the ways an application can."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/read":
+            await receive()
+        length = [] if scope["path"] == "/stream" else [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": length})
+        if scope["path"] == "/stream":
+            await send({"type": "http.response.body", "body": b"one", "more_body": True})
+            await send({"type": "http.response.body", "body": b"two", "more_body": True})
+            await self.go_on.wait()
+        if scope["path"] != "/broken":
+            await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What is written to connections."""
+    written: list[bytes] = []
+    made = OnePacket.connection_made
+
+    class Recording:
+        def __init__(self, transport: asyncio.Transport) -> None:
+            self._transport = transport
+
+        def write(self, data: bytes) -> None:
+            written.append(data)
+            self._transport.write(data)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._transport, name)
+
+    monkeypatch.setattr(OnePacket, "connection_made", lambda self, t: made(self, Recording(t)))  # type: ignore[arg-type]
+    return written
+
+
+@pytest.fixture
+async def app() -> App:
+    return App()
+
+
+@pytest.fixture
+async def port(app: App) -> AsyncIterator[int]:
+    # No end of an idle connection comes soon enough to send what was left behind.
+    config = Config(app, timeout_keep_alive=60, **UVICORN)
+    config.load()
+    state = ServerState()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: OnePacket(config, state, {}), "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1]
+    app.go_on.set()
+    await asyncio.gather(*state.tasks)
+    server.close()
+    await server.wait_closed()
+
+
+async def ask(port: int, *requests: bytes, until: bytes) -> bytes:
+    """What comes back on one connection, up to the awaited end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(b"".join(requests))
+        async with asyncio.timeout(10):
+            return await reader.readuntil(until)
+    finally:
+        writer.close()
+
+
+def request(method: str, path: str, *headers: str) -> bytes:
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", *headers, "", ""]).encode()
+
+
+async def test_head_and_body_are_one_piece(port: int, pieces: list[bytes]) -> None:
+    answer = await ask(port, request("GET", "/"), until=b"ok")
+    assert pieces == [answer]
+
+
+async def test_an_answer_without_a_body_is_sent(port: int) -> None:
+    assert await ask(port, request("HEAD", "/"), until=b"\r\n\r\n")
+
+
+async def test_requests_sent_together_are_answered_one_by_one(port: int, pieces: list[bytes]) -> None:
+    last = request("GET", "/", "Connection: close")
+    answers = await ask(port, request("GET", "/"), request("HEAD", "/"), last, until=b"close\r\n\r\nok")
+    assert [piece.count(b"200 OK") for piece in pieces] == [1, 1, 1]
+    assert b"".join(pieces) == answers
+
+
+async def test_a_stream_is_not_held_back(port: int) -> None:
+    """Its end is still to come when its parts are here."""
+    assert b"one" in await ask(port, request("GET", "/stream"), until=b"two")
+
+
+async def test_a_body_that_waits_to_be_asked_for_is(port: int) -> None:
+    headers = ("Content-Length: 5", "Expect: 100-continue")
+    assert await ask(port, request("POST", "/read", *headers), until=b"100 Continue\r\n\r\n")
+
+
+async def test_what_is_no_request_is_answered(port: int) -> None:
+    assert b"400" in await ask(port, b"nonsense\r\n\r\n", until=b"received.")
+
+
+async def test_a_head_whose_body_never_came_is_sent_before_the_end(port: int) -> None:
+    assert b"200 OK" in await ask(port, request("GET", "/broken"), until=b"\r\n\r\n")
