@@ -15,7 +15,7 @@ from typing import Any
 from service.address import Address, shard_of
 from service.calibration import Calibration
 from service.clock import Clock
-from service.dispatcher import Dispatcher, Finish, Leases, as_it_is
+from service.dispatcher import Ask, Dispatcher, Finish, Leases, as_it_is
 from service.domain import (
     Bandwidth,
     Host,
@@ -73,7 +73,7 @@ class Frontier:
 
         return self._dispatcher.next(request_id, count, wait_s, read)
 
-    async def _serve(self, requests: Sequence[tuple[str, int]]) -> tuple[list[Leases], Nothing]:
+    async def _serve(self, requests: Sequence[Ask]) -> tuple[list[Leases], Nothing]:
         settings = self.settings
         word, retry_ms, answers = await self._pages.next(
             requests,

@@ -120,7 +120,7 @@ class Functions:
     def _next(self, pages: Pages, counts: Sequence[int]) -> Coroutine[Any, Any, Any]:
         settings = self._settings
         return pages.next(
-            [("", count) for count in counts],
+            [("", count, False) for count in counts],
             lease_s=settings.lease_s,
             lookahead_s=settings.lookahead_s,
             rest_s=settings.min_delay_s,

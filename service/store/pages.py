@@ -82,7 +82,7 @@ class Pages:
 
     async def next(
         self,
-        requests: Sequence[tuple[str, int]],
+        requests: Sequence[tuple[str, int, bool]],
         *,
         lease_s: float,
         lookahead_s: float,

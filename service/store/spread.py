@@ -31,7 +31,7 @@ class Spread:
         self._offers = Offers(shards)
 
     async def next(
-        self, requests: Sequence[tuple[str, int]], options: dict[str, float]
+        self, requests: Sequence[tuple[str, int, bool]], options: dict[str, float]
     ) -> tuple[str, float, list[Rows]]:
         """(word, retry_after_ms, leases per request) over all shards."""
         now = await self._clock.argument()
@@ -42,7 +42,7 @@ class Spread:
         answers = [unpack(kept) if kept else [] for kept in reply[6:]]
         slots = [first + at * gap_ms for at in range(sum(shares))]
         if not slots:
-            served = not any(n for (_, n), answer in zip(requests, answers, strict=True) if not answer)
+            served = not any(n for (_, n, _), answer in zip(requests, answers, strict=True) if not answer)
             return "leased" if served else word, retry_ms, answers
         filled = _Filling(slots)
         try:
@@ -52,7 +52,7 @@ class Spread:
             await self._settle(filled, now, first + len(slots) * gap_ms, given)
         if len(filled.rows) < len(slots):
             word, retry_ms = self._offers.why_nothing()
-        elif len(slots) == sum(n for _, n in requests):
+        elif len(slots) == sum(n for _, n, _ in requests):
             word = "leased"
         return word, retry_ms, answers
 
@@ -134,14 +134,14 @@ class _Filling:
 
 
 def _share_out(
-    requests: Sequence[tuple[str, int]], shares: list[int], rows: Rows, answers: list[Rows]
+    requests: Sequence[tuple[str, int, bool]], shares: list[int], rows: Rows, answers: list[Rows]
 ) -> list[tuple[str, bytes]]:
     """Give each request its share of the pages, earliest slot first; what to keep by request id."""
     rows.sort(key=lambda row: row[6])
     given = 0
     kept: list[tuple[str, bytes]] = []
     by_id: dict[str, Rows] = {}
-    for at, ((request_id, _), share) in enumerate(zip(requests, shares, strict=True)):
+    for at, ((request_id, _, _), share) in enumerate(zip(requests, shares, strict=True)):
         if share:
             answers[at] = rows[given : given + share]
             given += share

@@ -149,6 +149,19 @@ async def test_a_repeated_request_spends_no_slot(make_world: MakeWorld) -> None:
     assert len(await world.next(1, "another")) == 1
 
 
+async def test_a_request_for_more_than_one_call_gives_is_kept_whole(make_world: MakeWorld) -> None:
+    world = await make_world(bandwidth=20.0, lookahead_s=8.0)
+    await world.put(*hosts_of(200))
+    first = await world.next(150, "again")
+    assert len({lease.url for lease in first}) == 150
+    starts = [lease.not_before for lease in first]
+    assert starts == sorted(starts)
+    assert starts[-1] - starts[0] == pytest.approx(149 / 20.0)
+    assert [lease.lease for lease in await world.next(150, "again")] == [lease.lease for lease in first]
+    assert (await world.why()).reason == "pace"
+    await audit(world.settings.redis_url, SHARDS)
+
+
 async def test_a_request_id_that_got_nothing_is_not_remembered(make_world: MakeWorld) -> None:
     world = await make_world()
     assert await world.next(1, "early") == []
@@ -169,7 +182,7 @@ async def test_a_repeat_that_waits_beside_its_original_gets_the_same_leases(
     """A client that gave up waiting repeats itself while its first request is still in the queue."""
     world = await make_world(lookahead_s=1.0)
     await world.put(*hosts_of(10))
-    answers = await world.frontier._serve([("same", 2), ("same", 2)])
+    answers = await world.frontier._serve([("same", 2, False), ("same", 2, False)])
     first, second = answers[0]
     assert first == second
     assert (await audit(world.settings.redis_url, SHARDS))["leased"] == 2

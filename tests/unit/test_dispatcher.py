@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from service.dispatcher import Dispatcher, Leases
+from service.dispatcher import PAGES_PER_CALL, Ask, Dispatcher, Leases
 from service.domain import Lease, Nothing
 from service.errors import StoreUnavailable
 
@@ -33,7 +33,7 @@ class Store:
     """Answers calls from a stock of pages, when it is let."""
 
     def __init__(self) -> None:
-        self.calls: list[list[tuple[str, int]]] = []
+        self.calls: list[list[Ask]] = []
         self.called = asyncio.Condition()
         self.stock = 0
         self.retry_after_s = 0.01
@@ -42,7 +42,7 @@ class Store:
         self.error: Exception | None = None
         self.running = 0
 
-    async def serve(self, requests: Sequence[tuple[str, int]]) -> tuple[list[Leases], Nothing]:
+    async def serve(self, requests: Sequence[Ask]) -> tuple[list[Leases], Nothing]:
         self.running += 1
         assert self.running == 1, "one call at a time"
         async with self.called:
@@ -53,7 +53,7 @@ class Store:
         if self.error:
             raise self.error
         answers = []
-        for request_id, count in requests:
+        for request_id, count, _ in requests:
             taken = min(count, self.stock)
             self.stock -= taken
             answers.append([a_lease(f"{request_id}{at}") for at in range(taken)])
@@ -83,13 +83,36 @@ async def test_one_request_is_one_call(dispatcher: Dispatcher, store: Store) -> 
     store.stock = 5
     answer = await dispatcher.next("a", 2, 0)
     assert [lease.url for lease in answer] == ["a0", "a1"]
-    assert store.calls == [[("a", 2)]]
+    assert store.calls == [[("a", 2, False)]]
 
 
 async def test_nothing_to_give_is_answered_at_once_without_a_wait(
     dispatcher: Dispatcher,
 ) -> None:
     assert await dispatcher.next("a", 1, 0) == Nothing("pace", 0.01)
+
+
+async def test_a_large_request_takes_several_calls_and_the_same_again(
+    dispatcher: Dispatcher, store: Store
+) -> None:
+    store.stock = 1000
+    large = 2 * PAGES_PER_CALL + 10
+    for _ in range(2):
+        others = [dispatcher.next(name, 1, 0) for name in "bc"]
+        answer, *_ = await asyncio.gather(dispatcher.next("a", large, 0), *others)
+        assert len(answer) == large
+    parts = [ask for call in store.calls for ask in call if ask[0].startswith("a")]
+    assert len(set(parts)) == 3
+    assert parts[:3] == parts[3:]
+    assert [count for _, count, _ in parts[:3]] == [PAGES_PER_CALL, PAGES_PER_CALL, 10]
+    assert [goes_on for _, _, goes_on in parts[:3]] == [False, True, True]
+    assert all(sum(count for _, count, _ in call) <= PAGES_PER_CALL for call in store.calls)
+
+
+async def test_a_large_request_gets_what_there_is(dispatcher: Dispatcher, store: Store) -> None:
+    store.stock = PAGES_PER_CALL + 1
+    assert len(await dispatcher.next("a", 1000, 0)) == PAGES_PER_CALL + 1
+    assert isinstance(await dispatcher.next("b", 1000, 0), Nothing)
 
 
 async def test_requests_that_arrive_during_a_call_share_the_next(
@@ -103,7 +126,7 @@ async def test_requests_that_arrive_during_a_call_share_the_next(
     await asyncio.sleep(0)
     store.gate.set()
     await asyncio.gather(first, *others)
-    assert [len(call) for call in store.calls] == [1, 100]
+    assert [len(call) for call in store.calls] == [1, PAGES_PER_CALL, 100 - PAGES_PER_CALL]
 
 
 async def test_first_come_first_served(dispatcher: Dispatcher, store: Store) -> None:
@@ -156,7 +179,7 @@ async def test_a_caller_that_hung_up_is_not_asked_for(dispatcher: Dispatcher, st
     await asyncio.gather(gone, return_exceptions=True)
     store.stock = 1
     assert len(await dispatcher.next("here", 1, 0)) == 1
-    assert store.calls[-1] == [("here", 1)]
+    assert store.calls[-1] == [("here", 1, False)]
 
 
 async def test_closing_answers_those_who_wait(dispatcher: Dispatcher, store: Store) -> None:

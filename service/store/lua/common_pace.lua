@@ -38,9 +38,10 @@ local function follow_price(pace, value, ranked_by)
   pace.price = pace.price + math.max(PRICE_WEIGHT, 1 / pace.picks) * (value - pace.price)
 end
 
--- The answers to request ids that come again, packed as they were given; how much is left to serve.
+-- The answers to request ids that come again, packed as they were given; how much is left to serve; whether some
+-- of it goes on with a batch.
 local function open_requests(control, requests)
-  local answers, wanted, seen = {}, 0, {}
+  local answers, wanted, seen, goes_on = {}, 0, {}, false
   for at, request in ipairs(requests) do
     local id = request[1]
     local kept = id ~= '' and redis.call('GET', control .. ':request:' .. id)
@@ -48,21 +49,21 @@ local function open_requests(control, requests)
     request.first = id ~= '' and seen[id]  -- a retry may arrive beside its first try
     request.open = not kept and not request.first
     seen[id] = seen[id] or at
-    if request.open then wanted = wanted + request[2] end
+    if request.open then wanted, goes_on = wanted + request[2], goes_on or request[3] end
   end
-  return answers, wanted
+  return answers, wanted, goes_on
 end
 
--- Shares the coming slots out: each request's first slot must be free now, the rest of a batch may lie
--- ahead. Returns how many slots are granted if there are pages for all of them.
+-- Shares the coming slots out: a request's first slot must be free now, the rest of a batch may lie ahead, and so
+-- may all of one that goes on. Returns how many slots are granted if there are pages for all of them.
 local function share_slots(requests, pace, now, lookahead_ms)
   local total = 0
   for _, request in ipairs(requests) do
     local first = pace.slot + total * pace.gap_ms
+    local ahead = math.floor((now + lookahead_ms - first) / pace.gap_ms)
     request.share = 0
-    if request.open and first <= now + GRACE_MS then
-      local ahead = math.max(0, math.floor((now + lookahead_ms - first) / pace.gap_ms))
-      request.share = math.min(request[2], 1 + ahead)
+    if request.open and (first <= now + GRACE_MS or request[3] and ahead >= 0) then
+      request.share = math.min(request[2], 1 + math.max(0, ahead))
       total = total + request.share
     end
   end

@@ -2,7 +2,8 @@
 -- Promise: a slot is granted once, slots are 1/bandwidth apart and never caught up; the same request id within
 -- a minute gets the answer it got, and none while its first try is under way.
 -- KEYS: the control hash.
--- ARGV: now_ms or ''; lookahead_ms; msgpack [[request id or '', n], ...] in the order of arrival.
+-- ARGV: now_ms or ''; lookahead_ms; msgpack [[request id or '', n, true if it goes on with a batch], ...] in the
+--       order of arrival.
 -- Reply: why somebody gets nothing ('pace', 'paused'); now_ms; milliseconds until asking again may help; the
 --        first slot; gap_ms; msgpack [slots of request 1, ...]; then per request the answer it got, or ''.
 
@@ -13,10 +14,10 @@ register('grant', function(keys, args)
   local stored = read_control(control)
   local now, raw, offset, stale = clock_of(stored, args[1])
   local requests = cmsgpack.unpack(args[3])
-  local answers, wanted = open_requests(control, requests)
+  local answers, wanted, goes_on = open_requests(control, requests)
   local pace = pace_of(stored, now)
   local shares, first = {}, pace.slot
-  if wanted > 0 and pace.is_open then
+  if wanted > 0 and (pace.is_open or goes_on and pace.gap_ms > 0) then
     local count = share_slots(requests, pace, now, tonumber(args[2]))
     pace.slot = first + count * pace.gap_ms
     write_pace(control, pace)

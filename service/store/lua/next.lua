@@ -5,7 +5,7 @@
 -- KEYS: the control hash, then the shards to choose from (all of them).
 -- ARGV: now_ms or '' for the server's clock;
 --       msgpack {lease_ms, lookahead_ms, rest_ms (where a host has no delay of its own), salt (1..65535)};
---       msgpack [[request id or '', n], ...] in the order of arrival.
+--       msgpack [[request id or '', n, true if it goes on with a batch], ...] in the order of arrival.
 -- Reply: 'leased', or why somebody got nothing ('pace', 'politeness', 'no-pages', 'paused'); now_ms;
 --        milliseconds until asking again may help; then per request msgpack [page, ...] or '' for none.
 
@@ -44,11 +44,11 @@ register('next', function(keys, args)
   local now, raw, offset, stale, stepped = clock_of(stored, args[1])
   if stepped then now, offset = agree_on_clock(keys, now, raw) end
   local options, requests = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3])
-  local answers, wanted = open_requests(control, requests)
+  local answers, wanted, goes_on = open_requests(control, requests)
   local pace = pace_of(stored, now)
   local reason, retry_ms = pace.reason, pace.retry_ms
   local pages, rested_at = {}, nil
-  if wanted > 0 and pace.is_open then
+  if wanted > 0 and (pace.is_open or goes_on and pace.gap_ms > 0) then
     local count = share_slots(requests, pace, now, options.lookahead_ms)
     local order = {slots = slots_of(pace, count), options = options, candidates = CANDIDATES, least = 0,
       served = function(c) if c.due > NEW_PAGES then follow_price(pace, c.value, c.note.ranked_by) end end}
