@@ -3,7 +3,7 @@
 While a call is on its way further requests gather behind it, so the busier the process the more each call
 serves, up to so many pages that others need not wait long for the store; a larger request takes several
 calls. First come, first served. Answers are given while the next call is on its way, and what the callers
-make of them is made in a row: the same work done again at once takes the processor a third of the time.
+make of them is made in a row: work is cheaper for a processor that has just done the same.
 """
 
 from __future__ import annotations

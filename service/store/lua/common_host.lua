@@ -13,6 +13,8 @@ local function touch(shard, hid)
   if notes[shard] then notes[shard].wake = nil end
 end
 
+local function bins_of(raw) return (struct.unpack('<I4', raw, SERVED_SIZE + 1)) end
+
 local function name_of(raw)
   local size = struct.unpack('<I2', raw, HOST_SIZE - 1)
   return raw:sub(HOST_SIZE + size + 1)
@@ -33,7 +35,7 @@ local function pack_host(host)
 end
 
 local function new_host(hid, name)
-  return {hid = hid, rest_until = 0, price = 0, bins = 1, pages = 0, gap_ms = 0, paused_until = 0, busy_until = 0,
+  return {hid = hid, is_new = true, rest_until = 0, price = 0, bins = 1, pages = 0, gap_ms = 0, paused_until = 0, busy_until = 0,
     strikes = 0, weights = '', name = name}
 end
 

@@ -8,7 +8,8 @@ end
 -- The earliest due time of a host, exact; nil when none of its pages waits.
 local function host_due(shard, host)
   local key = host.bins > 1 and (shard .. ':b:' .. host.hid) or due_key(shard, host.hid, 0)
-  return tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+  local due = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+  return due and due + 0
 end
 
 -- Brings the bin index of a host of several bins up to date with one bin.
@@ -74,10 +75,16 @@ local function place_hosts(shard, hosts, now)
   for _, host in ipairs(hosts) do
     local hid, due = host.hid, was[host.hid]
     if host.due then stands_ready(host.due, now) end
-    if due and not host.moved then due = math.min(due, host.due) else due = host_due(shard, host) end
+    if host.is_new then
+      due = host.due
+    elseif due and not host.moved then
+      due = math.min(due, host.due)
+    else
+      due = host_due(shard, host)
+    end
     if due and (due >= host.rest_until or host.rest_until <= now) then
       if due ~= was[hid] then append(awake, due, hid) end
-      if not was[hid] then not_resting[#not_resting + 1] = hid end
+      if not was[hid] and host.rest_until > 0 then not_resting[#not_resting + 1] = hid end
     else
       if was[hid] then not_awake[#not_awake + 1] = hid end
       if due then append(resting, host.rest_until, hid) else not_resting[#not_resting + 1] = hid end
@@ -155,7 +162,7 @@ local function run_timers(shard, now)
   local rested, awake = take_due(shard .. ':resting', now), {}
   if #rested == 0 then return end
   for at, raw in ipairs(redis.call('HMGET', shard .. ':hosts', unpack(rested))) do
-    local due = raw and host_due(shard, unpack_host(rested[at], raw))
+    local due = raw and host_due(shard, {hid = rested[at], bins = bins_of(raw)})
     if due then append(awake, due, rested[at]) end
   end
   if #awake > 0 then redis.call('ZADD', shard .. ':awake', unpack(awake)) end
