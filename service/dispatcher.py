@@ -19,18 +19,19 @@ Leases = list[Any]  # of one request, as the store gives them
 Finish = Callable[[Leases | Nothing], Any]  # makes what the caller gets
 Ask = tuple[str, int, bool]  # request id or '', how many pages, whether it goes on with a batch
 Serve = Callable[[Sequence[Ask]], Awaitable[tuple[list[Leases], Nothing]]]
-PAGES_PER_CALL = 64
+PAGES_PER_CALL = 64  # so many are leased in a few milliseconds
 LONGEST_SLEEP_S = 0.25  # so that a dial turned up elsewhere is noticed while waiting for a far slot
 
 
 class _Waiting:
     """A request, and how its answer is to be given."""
 
-    __slots__ = ("answer", "count", "deadline", "finish", "leases", "request_id")
+    __slots__ = ("answer", "count", "deadline", "finish", "leases", "most", "request_id")
 
-    def __init__(self, request_id: str, count: int, deadline: float, finish: Finish) -> None:
+    def __init__(self, request_id: str, count: int, most: int, deadline: float, finish: Finish) -> None:
         self.request_id = request_id
         self.count = count
+        self.most = most
         self.deadline = deadline
         self.finish = finish
         self.leases: Leases = []
@@ -39,7 +40,7 @@ class _Waiting:
     @property
     def next_count(self) -> int:
         """Pages of its next call: the same in every try, so that a retry finds what each call gave."""
-        return min(self.count - len(self.leases), PAGES_PER_CALL)
+        return min(self.count - len(self.leases), self.most)
 
     def ask(self) -> Ask:
         if not self.leases:
@@ -74,8 +75,8 @@ def _give(answered: list[tuple[_Waiting, Leases | Nothing]]) -> None:
 
 def _next_group(queue: deque[_Waiting]) -> list[_Waiting]:
     """The first of the queue whose pages one call gives; at least one of them."""
-    group, room = [queue.popleft()], PAGES_PER_CALL
-    room -= group[0].next_count
+    group = [queue.popleft()]
+    room = group[0].most - group[0].next_count
     while queue and queue[0].next_count <= room:
         room -= queue[0].next_count
         group.append(queue.popleft())
@@ -89,8 +90,10 @@ def as_it_is(answer: Leases | Nothing) -> Leases | Nothing:
 class Dispatcher:
     """Waiting requests of one process, and the task that serves them."""
 
-    def __init__(self, serve: Serve) -> None:
+    def __init__(self, serve: Serve, most: int = PAGES_PER_CALL) -> None:
+        """Serves at most so many pages by one call."""
         self._serve = serve
+        self._most = most
         self._fresh: list[_Waiting] = []
         self._patient: list[_Waiting] = []
         self._serving: list[_Waiting] = []
@@ -102,7 +105,7 @@ class Dispatcher:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         deadline = asyncio.get_running_loop().time() + wait_s if wait_s else 0.0
-        waiting = _Waiting(request_id, count, deadline, finish)
+        waiting = _Waiting(request_id, count, self._most, deadline, finish)
         self._fresh.append(waiting)
         self._arrival.set()
         return await waiting.answer

@@ -15,7 +15,7 @@ from typing import Any
 from service.address import Address, shard_of
 from service.calibration import Calibration
 from service.clock import Clock
-from service.dispatcher import Ask, Dispatcher, Finish, Leases, as_it_is
+from service.dispatcher import PAGES_PER_CALL, Ask, Dispatcher, Finish, Leases, as_it_is
 from service.domain import (
     Bandwidth,
     Host,
@@ -34,6 +34,7 @@ from service.store.connection import Server
 from service.store.control import Control
 from service.store.learned import Learned
 from service.store.observations import Observations
+from service.store.offers import FEW_SHARDS
 from service.store.pages import Groups, Pages, PageState
 from service.store.records import read_record
 from service.store.rows import Row, lease_from, outcome_row, requests_row, signal_row
@@ -51,7 +52,9 @@ class Frontier:
         self.observations = Observations(server, settings.shards)
         self._learned = Learned(server, settings.shards)
         self._pages = Pages(server, clock, settings.shards)
-        self._dispatcher = Dispatcher(self._serve)
+        # On a cluster the shards share a call's pages.
+        most = PAGES_PER_CALL * (FEW_SHARDS if server.is_cluster else 1)
+        self._dispatcher = Dispatcher(self._serve, most)
         self._register = Register(self._pages, self.control, settings.shards)
         self.prepared = False
 
@@ -175,6 +178,7 @@ class Frontier:
 
     async def close(self) -> None:
         await self._dispatcher.close()
+        await self._pages.close()
 
     async def _by_shard(
         self,

@@ -102,6 +102,10 @@ class Pages:
         reply = await self._server.call("next", [CONTROL, *self._prefixes], args)
         return reply[0].decode(), float(reply[2]), [unpack(raw) if raw else [] for raw in reply[3:]]
 
+    async def close(self) -> None:
+        """Wait for what is still to be written."""
+        await self._spread.close()
+
     async def inspect(self, shard: int, host_id: str, page_id: int, path: str) -> PageState | None:
         args = (await self._clock.argument(), host_id, page_id, path)
         reply = await self._server.call("inspect", [self._prefixes[shard]], args)

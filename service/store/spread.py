@@ -1,14 +1,17 @@
 """Handing pages out where shards lie on several servers: slots from one place, pages from the best shards.
 
 Three round trips, shared by all requests that wait in a process: `grant` sets slots aside, `lease` fills them
-on the shards chosen, side by side, and `settle` keeps the answers for retries and follows the price. A slot
-is never used twice: one whose shard did not answer is lost.
+on the shards chosen, side by side, and `settle` keeps the answers for retries and follows the price. Nobody
+waits for a `settle` that only follows the price. A slot is never used twice: one whose shard did not answer
+is lost.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from service.clock import Clock
@@ -19,6 +22,7 @@ from service.store.offers import Offer, Offers, unused_tail
 from service.store.wire import pack, unpack
 
 Rows = list[list[Any]]
+log = logging.getLogger("freshet.store")
 
 
 class Spread:
@@ -29,6 +33,7 @@ class Spread:
         self._clock = clock
         self._prefixes = shard_prefixes(shards)
         self._offers = Offers(shards)
+        self._settling: set[asyncio.Task[None]] = set()  # held, or they might be collected
 
     async def next(
         self, requests: Sequence[tuple[str, int, bool]], options: dict[str, float]
@@ -49,7 +54,11 @@ class Spread:
             await self._fill(filled, now, now_ms, options)
         finally:
             given = _share_out(requests, shares, filled.rows, answers)
-            await self._settle(filled, now, first + len(slots) * gap_ms, given)
+            settled = self._settle(filled, now, first + len(slots) * gap_ms, given)
+            if given or len(filled.rows) < len(slots):
+                await settled
+            else:
+                self._settle_later(settled)
         if len(filled.rows) < len(slots):
             word, retry_ms = self._offers.why_nothing()
         elif len(slots) == sum(n for _, n, _ in requests):
@@ -98,6 +107,21 @@ class Spread:
             word, retry_ms, ranked_by, rows, worths = reply
             filled.add(unpack(rows), slots, ranked_by.decode())
             self._offers.note(shard, Offer(unpack(worths), now_ms, word.decode(), float(retry_ms)))
+
+    def _settle_later(self, settled: Coroutine[Any, Any, None]) -> None:
+        """Follow the price while the answers are given."""
+        task = asyncio.create_task(settled)
+        self._settling.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self._settling.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.warning("price_not_followed", extra={"error": str(task.exception())})
+
+    async def close(self) -> None:
+        """Wait for what is still to be written."""
+        await asyncio.gather(*self._settling, return_exceptions=True)
 
     async def _settle(self, filled: _Filling, now: str, after: float, given: list[tuple[str, bytes]]) -> None:
         unused = unused_tail(filled.slots, filled.used)

@@ -38,7 +38,7 @@ local RANKING_AT, MODEL_AT, HISTORY_AT, FLOOR_AT = 5, 41, 57, 89  -- where ranki
 local NEVER_CRAWLED, PROMOTED, DORMANT = -4e15, -2e15, 4e15
 local OLDEST_ANCHOR = -5e14  -- signals age a page no further
 local BIN_LOAD = 64  -- a host grows a bin when its pages exceed this mean
-local MAX_TIMERS = 64  -- timers handled per call, so that a call stays short after an outage
+local MAX_TIMERS = 24  -- of each kind handled per shard and call, so that a call stays short after an outage
 local PROBES = 4  -- ids tried for one path before a collision is given up on
 
 
