@@ -10,6 +10,7 @@ from typing import Any
 from service.store import keys
 from service.store.connection import Server
 from service.store.hosts import StoredHost, read_stored_host
+from service.store.records import RANKING
 from service.store.wire import pack, pairs
 
 HOSTS_AT_ONCE = 200  # found by one step of a scan
@@ -132,14 +133,22 @@ class Bins:
         Few calls are under way at a time: a server runs all it has received before it listens to others.
         """
         calls: list[list[Any]] = []
-        room = 0
+        room, size = 0, RANKING.itemsize
         for bin_, (ids, versions, rankings) in items:
-            if len(ids) > room:
-                calls.append([])
-                room = PAGES_PER_WRITE
-            # Ids go as text, which the script hands on as it is.
-            calls[-1] += bin_.host_id, bin_.number, pack(list(map(str, ids))), versions, rankings
-            room -= len(ids)
+            for at in range(0, len(ids), PAGES_PER_WRITE):
+                end = min(at + PAGES_PER_WRITE, len(ids))
+                if end - at > room:
+                    calls.append([])
+                    room = PAGES_PER_WRITE
+                texts = pack(list(map(str, ids[at:end])))  # which the script hands on as they are
+                calls[-1] += (
+                    bin_.host_id,
+                    bin_.number,
+                    texts,
+                    versions[at:end],
+                    rankings[at * size : end * size],
+                )
+                room -= end - at
         ways = [self._reprice_each(shard, calls[way::WRITES_AT_ONCE]) for way in range(WRITES_AT_ONCE)]
         return sum(await asyncio.gather(*ways))
 
