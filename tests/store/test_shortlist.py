@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import redis
 
+from service.address import parse_url
 from service.settings import Settings
+from service.store.scripts import library
+from service.store.wire import pack
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
 from tests.store.world import SHARDS, World, hosts_of, outcome
@@ -110,3 +113,27 @@ async def test_nothing_of_an_emptied_store_is_remembered(make_world: MakeWorld) 
     pass_on(world)
     assert [lease.url for lease in await world.next(10)] == ["https://new.example/"]
     await audit(world.settings.redis_url, SHARDS)
+
+
+async def test_what_another_release_changed_meanwhile_is_seen(make_world: MakeWorld) -> None:
+    """Two releases share a server in a change of releases; neither knows what the other remembers."""
+    world = await make_world(bandwidth=1e6, lookahead_s=1.0)
+    if world.server.is_cluster:
+        return  # each of its servers does the same
+    urls = await crawled(world, 10)
+    version, source = library()
+    with redis.Redis.from_url(world.settings.redis_url) as client:
+        client.execute_command("FUNCTION", "LOAD", "REPLACE", source.replace(version, "0ther"))
+        assert (await world.lease()).url == urls[0]
+        address = parse_url(urls[1])
+        paused_until = (world.clock.now_at + 3600) * 1000
+        args = (f"{world.clock.now_at * 1000:.3f}", address.host_id, address.host, 0)
+        place = world.prefix_of(urls[1])
+        client.execute_command(
+            "FCALL", "set_host_0ther", 1, place, *args, pack({"paused_until": paused_until})
+        )
+    world.advance(0.001)
+    assert {lease.url for lease in await world.next(9)} == set(urls[2:])
+    host = await world.frontier.read_host(address)
+    assert host is not None
+    assert host.paused_until == paused_until / 1000

@@ -7,6 +7,7 @@
 
 register('believe', function(keys, args)
   local shard, hid = keys[1], args[1]
+  enter(shard)
   local host = load_host(shard, hid)
   if not host then
     redis.call('SREM', shard .. ':dirty', hid)

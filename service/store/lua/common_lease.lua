@@ -98,14 +98,23 @@ local function flush(prefix, changes, now, raw, offset)
   end
 end
 
+-- What will be changed in a shard; false if another release has written there since the shortlist was made.
+local function open_changes(list, prefix, now)
+  local meta = prefix .. ':meta'
+  local stored = redis.call('HMGET', meta, 'library', 'since')
+  if stored[1] ~= VERSION then redis.call('HSET', meta, 'library', VERSION, 'since', string.format('%.3f', now)) end
+  local is_alone = stored[1] == VERSION and stored[2] + 0 < list.at
+  return (is_alone or list.at == now) and new_changes(note_of(prefix, now))
+end
+
 -- Leases pages of a shortlist to the slots, best first and none worth less than asked for; the others stay on it.
 local function serve(list, pages, now, raw, offset, order)
   local hosts, changed, wanted = list.hosts, {}, #order.slots
   local c = list[list.first]
   while c and #pages < wanted and c.worth >= order.least do
     local host = c.host
-    if hosts[host.hid] then  -- else it was changed, or has given a page and rests
-      changed[c.prefix] = changed[c.prefix] or new_changes(note_of(c.prefix, now))
+    if changed[c.prefix] == nil then changed[c.prefix] = open_changes(list, c.prefix, now) end
+    if changed[c.prefix] and hosts[host.hid] then  -- else it was changed, or has given a page and rests
       local page = lease(c, order.slots[#pages + 1], now, order.options, changed[c.prefix])
       if host.rest_ms > 0 then hosts[host.hid] = nil end
       if page then
@@ -116,7 +125,9 @@ local function serve(list, pages, now, raw, offset, order)
     list.first = list.first + 1
     c = list[list.first]
   end
-  for prefix, changes in pairs(changed) do flush(prefix, changes, now, raw, offset) end
+  for prefix, changes in pairs(changed) do
+    if changes then flush(prefix, changes, now, raw, offset) end
+  end
 end
 
 -- Leases up to one page per slot of the order {slots, options, candidates, least (worth), served (called for

@@ -47,6 +47,7 @@ end
 
 register('delete_pages', function(keys, args)
   local shard = keys[1]
+  enter(shard, args[1])
   local reply, hosts, highest = {'deleted'}, {}, 0
   for _, item in ipairs(cmsgpack.unpack(args[2])) do
     local hid, wanted_id, path = unpack(item)

@@ -6,7 +6,7 @@
 
 register('extend', function(keys, args)
   local shard = keys[1]
-  local now, raw, offset, stale = clock(shard .. ':meta', args[1])
+  local now, raw, offset, stale = enter(shard, args[1])
   local reply = {'extended'}
   for _, item in ipairs(cmsgpack.unpack(args[2])) do
     local hid, wanted_id, token, duration_ms = unpack(item)

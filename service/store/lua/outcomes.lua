@@ -222,7 +222,7 @@ end
 
 register('outcomes', function(keys, args)
   local shard = keys[1]
-  local now, raw, offset, stale = clock(shard .. ':meta', args[1])
+  local now, raw, offset, stale = enter(shard, args[1])
   local items = cmsgpack.unpack(args[2])
   local reply, hosts, call = {'taken'}, load_hosts(shard, items), {shard = shard, now = now, ended = {}}
   for at, item in ipairs(items) do

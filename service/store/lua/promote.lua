@@ -6,6 +6,7 @@
 
 register('promote', function(keys, args)
   local shard, count = keys[1], 0
+  enter(shard)
   local before = tonumber(args[2])
   for rank, item in ipairs(cmsgpack.unpack(args[1])) do
     local hid, id = unpack(item)

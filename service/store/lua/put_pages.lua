@@ -188,7 +188,7 @@ end
 
 register('put_pages', function(keys, args)
   local shard = keys[1]
-  local now, raw, offset, stale = clock(shard .. ':meta', args[1])
+  local now, raw, offset, stale = enter(shard, args[1])
   local sayings, groups, letters, taken, grown, total = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3]), {}, {}, {}, 0
   local hosts = load_hosts(shard, groups)
   for _, group in ipairs(groups) do

@@ -6,7 +6,7 @@
 
 register('release', function(keys, args)
   local shard = keys[1]
-  local now = clock(shard .. ':meta', args[1])
+  local now = enter(shard, args[1])
   local reply = {'released'}
   for _, item in ipairs(cmsgpack.unpack(args[2])) do
     local hid, wanted_id, token = unpack(item)

@@ -8,6 +8,7 @@
 
 register('remodel', function(keys, args)
   local shard, hid, bin = keys[1], args[1], tonumber(args[2])
+  enter(shard)
   local host = load_host(shard, hid)
   if not host or bin >= host.bins then return {'remodelled', 0} end
   local records, anchors, dues = {}, {}, {}

@@ -46,6 +46,7 @@ end
 
 register('reprice', function(keys, args)
   local shard, count, hosts, moved = keys[1], 0, {}, {}
+  enter(shard)
   for at = 1, #args, 5 do
     local hid, bin = args[at], tonumber(args[at + 1])
     if hosts[hid] == nil then hosts[hid] = load_host(shard, hid) or false end

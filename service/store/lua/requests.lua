@@ -17,7 +17,7 @@ end
 
 register('requests', function(keys, args)
   local shard = keys[1]
-  local now, raw, offset, stale = clock(shard .. ':meta', args[1])
+  local now, raw, offset, stale = enter(shard, args[1])
   local half_life_ms, batch = tonumber(args[2]), args[3]
   local reply, hosts, repeated = {'counted'}, {}, nil
   for _, item in ipairs(cmsgpack.unpack(args[4])) do

@@ -7,7 +7,7 @@
 
 register('set_host', function(keys, args)
   local shard, hid, default_rest_ms = keys[1], args[2], tonumber(args[4])
-  local now, raw, offset, stale = clock(shard .. ':meta', args[1])
+  local now, raw, offset, stale = enter(shard, args[1])
   local changes = cmsgpack.unpack(args[5])
   local host = load_host(shard, hid) or new_host(hid, args[3])
   local before, paused_before = host_rest_ms(host, default_rest_ms), host.paused_until

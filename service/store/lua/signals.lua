@@ -134,7 +134,7 @@ end
 
 register('signals', function(keys, args)
   local shard = keys[1]
-  local now, raw, offset, stale = clock(shard .. ':meta', args[1])
+  local now, raw, offset, stale = enter(shard, args[1])
   local items = cmsgpack.unpack(args[3])
   local signals, pages, hosts, names = read_signals(shard, items, now, tonumber(args[2]))
   local reply, accepted = {'counted'}, {}

@@ -5,6 +5,7 @@
 -- Reply: 'unpriced'.
 
 register('unprice', function(keys, args)
+  enter(keys[1])
   for _, hid in ipairs(args) do
     local host = load_host(keys[1], hid)
     if host then
