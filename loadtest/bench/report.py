@@ -91,17 +91,23 @@ def write_results(
     path: Path, findings: Findings, verdicts: Sequence[Verdict], plan: Plan, command: str
 ) -> None:
     """The whole report; the plot beside it if sizes were compared."""
+    made_from = commit()  # asked before a plot is written
     plotted = draw_growth(path.with_name(PLOT), findings, plan)
-    path.write_text("\n".join(_lines(findings, verdicts, plan, command, plotted)) + "\n")
+    path.write_text("\n".join(_lines(findings, verdicts, plan, command, made_from, plotted)) + "\n")
 
 
 def _lines(
-    findings: Findings, verdicts: Sequence[Verdict], plan: Plan, command: str, plotted: bool
+    findings: Findings,
+    verdicts: Sequence[Verdict],
+    plan: Plan,
+    command: str,
+    made_from: str,
+    plotted: bool,
 ) -> list[str]:
     lines = ["# Speed, memory and scale, measured", ""]
     rows = [
         ("command", f"`{command}`"),
-        ("commit", commit()),
+        ("commit", made_from),
         ("when", f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
     ]
     lines += _table(("", ""), [*rows, *machine(), ("rounds", str(plan.rounds))])
