@@ -43,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     options = _parser().parse_args(arguments)
     plan = plan_of(options)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also then everything is stopped
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell had them ignored
+        signal.signal(number, signal.default_int_handler)
     console = Console(width=None if sys.stdout.isatty() else 120)
     findings = Findings()
     try:

@@ -64,6 +64,9 @@ class Observations:
         """The evidence of some pages, the trust in their hosts' sources, the calibration; two round trips."""
         prefix = self._prefixes[shard]
         host_ids = sorted({host_id for host_id, _ in pages})
+        if not host_ids:
+            calibration = await self._server.execute("HGET", keys.meta(prefix), "calibration")
+            return [], {}, calibration or b""
         pipeline = self._server.pipeline()
         for host_id in host_ids:
             pipeline.execute_command("HGET", keys.host(prefix, host_id), "trust")
