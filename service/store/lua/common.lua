@@ -3,7 +3,8 @@
 --
 -- A shard is a key prefix (KEYS[1], for example `f:{3}`); all its keys start with it, so all share one
 -- hash slot:
---   <shard>:meta          hash: clock, page count, highest token removed, which release writes and since when, owner, and what sweeps and learners note
+--   <shard>:meta          hash: clock, page count, highest token removed, which release writes and since when,
+--                         owner, and what sweeps and learners note
 --   <shard>:hosts         hash: what there is of each host but its pages, packed (common_host.lua), by host id
 --   <shard>:awake         zset: hosts by the due time of their best page
 --   <shard>:resting       zset: hosts whose best page is due before their rest ends, by that end
@@ -126,13 +127,18 @@ end
 
 local function clock(meta, given) return clock_of(redis.call('HMGET', meta, 'raw', 'offset'), given) end
 
--- Begins every function that writes to a shard: its clock. Functions of another release do not know what these
--- remember, so whoever writes after another says from when on.
+-- Functions of another release do not know what these remember: whichever writes to a shard after the other,
+-- whose name is `library`, says from when on.
+local function take_over(meta, library, now)
+  if library ~= VERSION then redis.call('HSET', meta, 'library', VERSION, 'since', string.format('%.3f', now)) end
+end
+
+-- Begins every function that writes to a shard, but those that lease: its clock.
 local function enter(shard, given)
   local meta = shard .. ':meta'
   local stored = redis.call('HMGET', meta, 'raw', 'offset', 'library')
   local now, raw, offset, stale = clock_of(stored, given)
-  if stored[3] ~= VERSION then redis.call('HSET', meta, 'library', VERSION, 'since', string.format('%.3f', now)) end
+  take_over(meta, stored[3], now)
   return now, raw, offset, stale
 end
 

@@ -35,8 +35,8 @@ local function pack_host(host)
 end
 
 local function new_host(hid, name)
-  return {hid = hid, is_new = true, rest_until = 0, price = 0, bins = 1, pages = 0, gap_ms = 0, paused_until = 0, busy_until = 0,
-    strikes = 0, weights = '', name = name}
+  return {hid = hid, is_new = true, rest_until = 0, price = 0, bins = 1, pages = 0, gap_ms = 0, paused_until = 0,
+    busy_until = 0, strikes = 0, weights = '', name = name}
 end
 
 local function load_host(shard, hid)

@@ -102,7 +102,7 @@ end
 local function open_changes(list, prefix, now)
   local meta = prefix .. ':meta'
   local stored = redis.call('HMGET', meta, 'library', 'since')
-  if stored[1] ~= VERSION then redis.call('HSET', meta, 'library', VERSION, 'since', string.format('%.3f', now)) end
+  take_over(meta, stored[1], now)
   local is_alone = stored[1] == VERSION and stored[2] + 0 < list.at
   return (is_alone or list.at == now) and new_changes(note_of(prefix, now))
 end

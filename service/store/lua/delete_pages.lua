@@ -34,7 +34,7 @@ local function delete_page(shard, host, id, bin, record)
   redis.call('HDEL', shard .. ':late', member)
   host.pages = host.pages - 1
   redis.call('HINCRBY', shard .. ':meta', 'pages', -1)
-  return (struct.unpack('<I6', record, HISTORY_AT + 6))
+  return (struct.unpack('<I6', record, TOKEN_AT))
 end
 
 -- Tokens of a page that is added again go on increasing.
