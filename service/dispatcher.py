@@ -1,16 +1,19 @@
-"""Serves all requests for pages that wait in this process by one script call at a time.
+"""Serves all requests for pages that wait in this process by few script calls.
 
-While a call is on its way further requests gather behind it, so the busier the process the more each call
+While calls are on their way further requests gather behind them, so the busier the process the more each call
 serves, up to so many pages that others need not wait long for the store; a larger request takes several
-calls. First come, first served. Answers are given while the next call is on its way, and what the callers
-make of them is made in a row: work is cheaper for a processor that has just done the same.
+calls. First come, first served. Two calls take turns: answers to the one are made while the store works on
+the other. What callers make of their answers is made in a row: work is cheaper for a processor that has just
+done the same.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from service.domain import Nothing
@@ -20,6 +23,8 @@ Finish = Callable[[Leases | Nothing], Any]  # makes what the caller gets
 Ask = tuple[str, int, bool]  # request id or '', how many pages, whether it goes on with a batch
 Serve = Callable[[Sequence[Ask]], Awaitable[tuple[list[Leases], Nothing]]]
 PAGES_PER_CALL = 64  # so many are leased in a few milliseconds
+CALLS_AT_ONCE = 2  # the store has the next call when it is done with one
+FEW = 16  # requests that are not shared out among calls: a call has a cost of its own
 LONGEST_SLEEP_S = 0.25  # so that a dial turned up elsewhere is noticed while waiting for a far slot
 
 
@@ -73,13 +78,15 @@ def _give(answered: list[tuple[_Waiting, Leases | Nothing]]) -> None:
         waiting.give(answer)
 
 
-def _next_group(queue: deque[_Waiting]) -> list[_Waiting]:
-    """The first of the queue whose pages one call gives; at least one of them."""
-    group = [queue.popleft()]
-    room = group[0].most - group[0].next_count
-    while queue and queue[0].next_count <= room:
-        room -= queue[0].next_count
-        group.append(queue.popleft())
+def _next_group(queue: deque[_Waiting], most: int) -> list[_Waiting]:
+    """The first of the queue, at most so many, whose pages one call gives; none of those who hung up."""
+    group: list[_Waiting] = []
+    room = queue[0].most
+    while queue and len(group) < most and queue[0].next_count <= room:
+        waiting = queue.popleft()
+        if not waiting.answer.done():
+            room -= waiting.next_count
+            group.append(waiting)
     return group
 
 
@@ -88,81 +95,109 @@ def as_it_is(answer: Leases | Nothing) -> Leases | Nothing:
 
 
 class Dispatcher:
-    """Waiting requests of one process, and the task that serves them."""
+    """Waiting requests of one process, and the calls that serve them."""
 
-    def __init__(self, serve: Serve, most: int = PAGES_PER_CALL) -> None:
-        """Serves at most so many pages by one call."""
+    def __init__(self, serve: Serve, most: int = PAGES_PER_CALL, calls: int = CALLS_AT_ONCE) -> None:
+        """Serves at most so many pages by one call, and makes at most so many calls at a time."""
         self._serve = serve
         self._most = most
+        self._most_calls = calls
         self._fresh: list[_Waiting] = []
         self._patient: list[_Waiting] = []
-        self._serving: list[_Waiting] = []
-        self._arrival = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._queue: deque[_Waiting] = deque()
+        self._under_way: list[list[_Waiting]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn: asyncio.Handle | None = None
+        self._retry: asyncio.TimerHandle | None = None
 
     async def next(self, request_id: str, count: int, wait_s: float, finish: Finish = as_it_is) -> Any:
         """What `finish` makes of up to `count` leases; holds on for up to `wait_s` while there are none."""
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
-        deadline = asyncio.get_running_loop().time() + wait_s if wait_s else 0.0
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_s if wait_s else 0.0
         waiting = _Waiting(request_id, count, self._most, deadline, finish)
         self._fresh.append(waiting)
-        self._arrival.set()
+        if self._turn is None:  # requests that arrive in one turn share a call
+            self._turn = loop.call_soon(self._look)
         return await waiting.answer
 
     async def close(self) -> None:
         """Stop serving; who still waits gets nothing."""
-        if self._task is not None:
-            self._task.cancel()
-        for waiting in self._serving + self._patient + self._fresh:
+        for handle in (self._turn, self._retry):
+            if handle is not None:
+                handle.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        for waiting in [*chain(*self._under_way), *self._queue, *self._patient, *self._fresh]:
             waiting.give(Nothing("pace", 1.0))
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self) -> None:
-        while True:
-            await self._arrival.wait()
-            self._arrival.clear()
-            while self._fresh or self._patient:
-                retry_after_s = await self._round()
-                if self._patient and not self._fresh:
-                    await self._pause(min(retry_after_s, LONGEST_SLEEP_S))
+    def _look(self) -> None:
+        """Make the calls it is time for."""
+        self._turn = None
+        if self._fresh and not self._queue:  # who has waited longest goes first, once in a round
+            self._queue.extend(self._patient)
+            self._patient = []
+        self._queue.extend(self._fresh)
+        self._fresh = []
+        while self._queue and self._may_call():
+            group = _next_group(self._queue, self._share())
+            if group:
+                self._under_way.append(group)
+                task = asyncio.create_task(self._call(group))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
-    async def _round(self) -> float:
-        """Script calls for all that wait; answers those it can, keeps those that may wait longer."""
-        queue = deque(w for w in self._patient + self._fresh if not w.answer.done())
-        self._patient, self._fresh, self._serving = [], [], list(queue)
-        retry_after_s = 0.0
-        while queue:
-            retry_after_s = await self._call(_next_group(queue), queue)
-        self._serving = []
-        now = asyncio.get_running_loop().time()
-        soonest = min((w.deadline for w in self._patient), default=now)
-        return max(0.0, min(retry_after_s, soonest - now))
+    def _may_call(self) -> bool:
+        """A second call follows the first once it serves as many; sooner, both would serve too few."""
+        under_way = sum(map(len, self._under_way))
+        return not under_way or (len(self._under_way) < self._most_calls and len(self._queue) >= under_way)
 
-    async def _call(self, group: list[_Waiting], queue: deque[_Waiting]) -> float:
-        """One script call; who may get more joins the queue again. Seconds until asking again may help."""
+    def _share(self) -> int:
+        """Requests for one call: not all, unless they are few. The store would have nothing to do while their
+        answers are made, and this process nothing before.
+        """
+        return max(FEW, math.ceil((len(self._queue) + sum(map(len, self._under_way))) / self._most_calls))
+
+    async def _call(self, group: list[_Waiting]) -> None:
+        """One script call; the next is on its way before its answers are made."""
+        answered: list[tuple[_Waiting, Leases | Nothing]] = []
         try:
             answers, nothing = await self._serve([waiting.ask() for waiting in group])
+            answered = self._sort_out(group, answers, nothing)
         except Exception as error:
             for waiting in group:
                 waiting.fail(error)
-            return 0.0
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        finally:
+            self._under_way.remove(group)
+        self._look()
+        asyncio.get_running_loop().call_soon(_give, answered)
+
+    def _sort_out(
+        self, group: list[_Waiting], answers: list[Leases], nothing: Nothing
+    ) -> list[tuple[_Waiting, Leases | Nothing]]:
+        """Who is to be answered; who may get more joins the queue again, who may wait is asked for later."""
+        now = asyncio.get_running_loop().time()
         answered: list[tuple[_Waiting, Leases | Nothing]] = []
         for waiting, leases in zip(group, answers, strict=True):
             if waiting.take(leases) and not waiting.answer.done():
-                queue.append(waiting)
+                self._queue.append(waiting)
             elif waiting.leases or waiting.deadline <= now:
                 answered.append((waiting, waiting.leases or nothing))
             else:
                 self._patient.append(waiting)
-        loop.call_soon(_give, answered)
-        return nothing.retry_after_s
+        if self._patient:
+            self._retry_at(now + min(nothing.retry_after_s, LONGEST_SLEEP_S))
+        return answered
 
-    async def _pause(self, seconds: float) -> None:
-        """Until the next slot, or until somebody new asks."""
-        try:
-            await asyncio.wait_for(self._arrival.wait(), seconds)
-        except TimeoutError:
-            return
-        self._arrival.clear()
+    def _retry_at(self, when: float) -> None:
+        """Ask again for those who wait: when there may be something, or when one has waited long enough."""
+        if self._retry is not None:
+            self._retry.cancel()
+        when = min(when, *(waiting.deadline for waiting in self._patient))
+        self._retry = asyncio.get_running_loop().call_at(when, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._queue.extend(self._patient)
+        self._patient = []
+        self._look()

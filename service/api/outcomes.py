@@ -21,6 +21,7 @@ from service.errors import SchedulerError
 
 router = APIRouter(tags=["crawlers"], dependencies=[allow("crawler")])
 FORM = BatchForm("outcomes", OutcomeInput)
+DIGEST_BYTES = 4  # kept of a digest, which is compared with the next only: one change in 4e9 passes unseen
 REASONS = {
     "stale": "the lease is void: the page was leased again, released, or the token was never given",
     "conflict": "another outcome was accepted for this lease",
@@ -71,7 +72,7 @@ def read_outcome(item: OutcomeInput) -> NewOutcome:
         fetched_at=parse_instant(item.fetched_at),
         kind=kind,
         changed=False if item.status == 304 and item.changed is None else item.changed,
-        digest=blake2b(item.digest.encode(), digest_size=8).digest() if item.digest else b"",
+        digest=blake2b(item.digest.encode(), digest_size=DIGEST_BYTES).digest() if item.digest else b"",
         etag=item.etag or "",
         modified=int(parse_instant(item.last_modified) or 0),
         retry_after_s=item.retry_after_s or 0.0,

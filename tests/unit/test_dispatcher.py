@@ -1,4 +1,4 @@
-"""The queue of one process: one call at a time, first come, first served, nobody forgotten."""
+"""The queue of one process: few calls, first come, first served, nobody forgotten."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from service.dispatcher import PAGES_PER_CALL, Ask, Dispatcher, Leases
+from service.dispatcher import CALLS_AT_ONCE, FEW, PAGES_PER_CALL, Ask, Dispatcher, Leases
 from service.domain import Lease, Nothing
 from service.errors import StoreUnavailable
 
@@ -44,7 +44,7 @@ class Store:
 
     async def serve(self, requests: Sequence[Ask]) -> tuple[list[Leases], Nothing]:
         self.running += 1
-        assert self.running == 1, "one call at a time"
+        assert self.running <= CALLS_AT_ONCE
         async with self.called:
             self.calls.append(list(requests))
             self.called.notify_all()
@@ -70,8 +70,6 @@ async def dispatcher(store: Store) -> AsyncIterator[Dispatcher]:
     dispatcher = Dispatcher(store.serve)
     yield dispatcher
     await dispatcher.close()
-    if dispatcher._task is not None:
-        await asyncio.gather(dispatcher._task, return_exceptions=True)
 
 
 async def until(store: Store, calls: int) -> None:
@@ -126,7 +124,40 @@ async def test_requests_that_arrive_during_a_call_share_the_next(
     await asyncio.sleep(0)
     store.gate.set()
     await asyncio.gather(first, *others)
-    assert [len(call) for call in store.calls] == [1, PAGES_PER_CALL, 100 - PAGES_PER_CALL]
+    assert [len(call) for call in store.calls] == [1, 51, 25, FEW, 100 - 51 - 25 - FEW]
+
+
+async def test_a_second_call_follows_when_it_serves_as_many(dispatcher: Dispatcher, store: Store) -> None:
+    store.stock = 100
+    store.gate.clear()
+    first = [asyncio.create_task(dispatcher.next(f"a{at}", 1, 0)) for at in range(3)]
+    await until(store, 1)
+    second = [asyncio.create_task(dispatcher.next(f"b{at}", 1, 0)) for at in range(2)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert [len(call) for call in store.calls] == [3]
+    second += [asyncio.create_task(dispatcher.next(f"c{at}", 1, 0)) for at in range(2)]
+    await until(store, 2)
+    third = asyncio.create_task(dispatcher.next("d", 1, 0))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert [len(call) for call in store.calls] == [3, 4]
+    store.gate.set()
+    assert all(len(answer) == 1 for answer in await asyncio.gather(*first, *second, third))
+
+
+async def test_large_requests_that_wait_keep_nobody_from_being_asked_for(
+    dispatcher: Dispatcher, store: Store
+) -> None:
+    """Each takes a call of its own, and after it waits again."""
+    store.retry_after_s = 0.0
+    patient = [asyncio.create_task(dispatcher.next(f"p{at}", PAGES_PER_CALL, 20)) for at in range(5)]
+    await until(store, 5)
+    async with asyncio.timeout(10):
+        assert isinstance(await dispatcher.next("late", 1, 0), Nothing)
+    for waiting in patient:
+        waiting.cancel()
+    await asyncio.gather(*patient, return_exceptions=True)
 
 
 async def test_first_come_first_served(dispatcher: Dispatcher, store: Store) -> None:

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from service.transport import UVICORN, OnePacket
+from service.transport import UVICORN, OnePacket, _Gathering
 
 
 class App:
@@ -18,8 +18,13 @@ class App:
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
+        self.waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/together":
+            self.waiting += 1
+            await self.go_on.wait()
+            self.waiting -= 1
         if scope["path"] == "/read":
             await receive()
         length = [] if scope["path"] == "/stream" else [(b"content-length", b"2")]
@@ -91,6 +96,21 @@ def request(method: str, path: str, *headers: str) -> bytes:
 async def test_head_and_body_are_one_piece(port: int, pieces: list[bytes]) -> None:
     answer = await ask(port, request("GET", "/"), until=b"ok")
     assert pieces == [answer]
+
+
+async def test_answers_ready_together_are_all_made_before_one_is_sent(
+    app: App, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unmade: list[int] = []
+    send = _Gathering._send
+    monkeypatch.setattr(_Gathering, "_send", lambda self: (unmade.append(app.waiting), send(self)))
+    asked = [asyncio.create_task(ask(port, request("GET", "/together"), until=b"ok")) for _ in range(5)]
+    async with asyncio.timeout(10):
+        while app.waiting < 5:  # noqa: ASYNC110 - turn by turn until all have arrived
+            await asyncio.sleep(0.001)
+    app.go_on.set()
+    await asyncio.gather(*asked)
+    assert unmade[:5] == [0] * 5
 
 
 async def test_an_answer_without_a_body_is_sent(port: int) -> None:
