@@ -43,7 +43,7 @@ maxmemory-policy noeviction
 hash-max-listpack-value 512
 hash-max-listpack-entries 256
 zset-max-listpack-entries 256
-zset-max-listpack-value 64
+zset-max-listpack-value 10
 """
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from service.address import Address, shard_of
 from service.calibration import Calibration
 from service.clock import Clock
-from service.dispatcher import CALLS_AT_ONCE, PAGES_PER_CALL, Ask, Dispatcher, Finish, Leases, as_it_is
+from service.dispatcher import PAGES_PER_CALL, Ask, Dispatcher, Finish, Leases, as_it_is
 from service.domain import (
     Bandwidth,
     Host,
@@ -52,11 +52,11 @@ class Frontier:
         self.observations = Observations(server, settings.shards)
         self._learned = Learned(server, settings.shards)
         self._pages = Pages(server, clock, settings.shards)
-        # On a cluster the shards share a call's pages, and a retry finds its first try only within a call.
-        most, calls = (
-            (PAGES_PER_CALL * FEW_SHARDS, 1) if server.is_cluster else (PAGES_PER_CALL, CALLS_AT_ONCE)
-        )
-        self._dispatcher = Dispatcher(self._serve, most, calls)
+        self._dispatcher = Dispatcher(self._serve)
+        if (
+            server.is_cluster
+        ):  # where shards share a call's pages, and a retry finds its first try in its call
+            self._dispatcher = Dispatcher(self._serve, PAGES_PER_CALL * FEW_SHARDS, calls=1)
         self._register = Register(self._pages, self.control, settings.shards)
         self.prepared = False
 

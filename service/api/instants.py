@@ -9,6 +9,8 @@ from functools import lru_cache
 
 from service.errors import SchedulerError
 
+_MINUTES = [f"{at // 60:02}:{at % 60:02}" for at in range(24 * 60)]
+_SECONDS = [f":{at:02}" for at in range(60)]
 _MILLISECONDS = [f".{at:03}Z" for at in range(1000)]
 LATEST = 4_102_444_800.0  # the year 2100: later instants are mistakes
 
@@ -19,7 +21,9 @@ class InvalidInstant(SchedulerError):
 
 def render_instant(at: float) -> str:
     seconds, microseconds = divmod(round(at * 1_000_000), 1_000_000)
-    return _second(seconds) + _MILLISECONDS[microseconds // 1000]
+    minutes, second = divmod(seconds, 60)
+    day, minute = divmod(minutes, 24 * 60)
+    return f"{_day(day)}{_MINUTES[minute]}{_SECONDS[second]}{_MILLISECONDS[microseconds // 1000]}"
 
 
 def render_optional(at: float | None) -> str | None:
@@ -27,9 +31,9 @@ def render_optional(at: float | None) -> str | None:
 
 
 @lru_cache(maxsize=4096)
-def _second(at: int) -> str:
-    """The instants of an answer lie close together, so most of them share their second."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+def _day(at: int) -> str:
+    """Pages were crawled on few different days."""
+    return datetime.fromtimestamp(at * 86400, UTC).strftime("%Y-%m-%dT")
 
 
 def parse_instant(value: str | float | None) -> float | None:

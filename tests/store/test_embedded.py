@@ -89,7 +89,7 @@ def test_runs_as_configured(tmp_path: Path, binary: Path | None) -> None:
             "hash-max-listpack-value": "512",
             "hash-max-listpack-entries": "256",
             "zset-max-listpack-entries": "256",
-            "zset-max-listpack-value": "64",
+            "zset-max-listpack-value": "10",
         }
         assert client.config_get(*expected) == expected
     assert not server.is_running

@@ -3,7 +3,7 @@
 
 local HOST_PRICE_WEIGHT = 0.05  -- of one served value in what a host that has to rest is served at
 local TOKEN_AT = HISTORY_AT + 6
-local SHORTLIST_MS = 50  -- how long what a look left over is chosen from: values hardly move meanwhile
+local SHORTLIST_MS = 100  -- how long what a look left over is chosen from: values hardly move meanwhile
 local CLOCK_MS = 100  -- how often a shard that gives pages keeps the instant, so that a step back is seen there
 
 -- When the best of the pages that were read of a candidate's bin is due, after it has left.
