@@ -7,6 +7,7 @@ import time
 
 from loadtest.bench import state
 from loadtest.bench.client import Job, Tally
+from loadtest.bench.figures import percentile
 from loadtest.bench.plan import Bench
 from loadtest.bench.resp import Store
 from loadtest.bench.servers import Stack, child, stack
@@ -46,12 +47,13 @@ def reprice(bench: Bench) -> None:
             findings.add("reprice", sweep_name(pages), seconds, "s")
             findings.add("reprice", kept_name(pages), _rate(busy) / _rate([alone]), "×")
             findings.add("reprice", f"{pages:,} pages: served without", _rate([alone]), "requests/s")
+            latencies = [seconds for tally in busy for seconds in tally.latencies]
             for name, share in (("p50", 0.5), ("p99", 0.99)):
-                worst = max(tally.latency(share) for tally in busy) * 1000
+                without, meanwhile = alone.latency(share), percentile(latencies, share)
+                findings.add("reprice", f"{pages:,} pages: /next {name} without", without * 1000, "ms")
                 findings.add(
-                    "reprice", f"{pages:,} pages: /next {name} without", alone.latency(share) * 1000, "ms"
+                    "reprice", f"{pages:,} pages: /next {name} while sweeping", meanwhile * 1000, "ms"
                 )
-                findings.add("reprice", f"{pages:,} pages: /next {name} while sweeping", worst, "ms")
 
 
 def _serve_while_sweeping(bench: Bench, made: Stack, rate: float) -> tuple[float, list[Tally]]:
