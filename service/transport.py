@@ -31,8 +31,8 @@ class _Gathering:
         self._transport.close()
 
     def _send(self) -> None:
-        if self._unsent:
-            data, self._unsent = b"".join(self._unsent), []
+        data, self._unsent = b"".join(self._unsent), []
+        if data and not self._transport.is_closing():  # the caller may have hung up meanwhile
             self._transport.write(data)
 
     def __getattr__(self, name: str) -> Any:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
+import uvloop
 from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
@@ -140,3 +142,24 @@ async def test_what_is_no_request_is_answered(port: int) -> None:
 
 async def test_a_head_whose_body_never_came_is_sent_before_the_end(port: int) -> None:
     assert b"200 OK" in await ask(port, request("GET", "/broken"), until=b"\r\n\r\n")
+
+
+def test_nothing_is_sent_to_a_caller_that_hung_up_meanwhile() -> None:
+    """The loop of the service refuses to write to a connection that is gone."""
+    loop = uvloop.new_event_loop()
+    errors: list[dict[str, object]] = []
+
+    async def hang_up() -> None:
+        here, there = socket.socketpair()
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=here)
+        gathering = _Gathering(transport)
+        transport.abort()
+        await asyncio.sleep(0.01)
+        gathering.write(b"an answer")
+        await asyncio.sleep(0)
+        there.close()
+
+    loop.set_exception_handler(lambda _, context: errors.append(context))
+    loop.run_until_complete(hang_up())
+    loop.close()
+    assert errors == []
