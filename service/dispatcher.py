@@ -179,6 +179,7 @@ class Dispatcher:
         """Who is to be answered; who may get more joins the queue again, who may wait is asked for later."""
         now = asyncio.get_running_loop().time()
         answered: list[tuple[_Waiting, Leases | Nothing]] = []
+        retry_at = now + min(nothing.retry_after_s, LONGEST_SLEEP_S)
         for waiting, leases in zip(group, answers, strict=True):
             if waiting.take(leases) and not waiting.answer.done():
                 self._queue.append(waiting)
@@ -186,18 +187,19 @@ class Dispatcher:
                 answered.append((waiting, waiting.leases or nothing))
             else:
                 self._patient.append(waiting)
-        if self._patient:
-            self._retry_at(now + min(nothing.retry_after_s, LONGEST_SLEEP_S))
+                self._retry_by(min(retry_at, waiting.deadline))
         return answered
 
-    def _retry_at(self, when: float) -> None:
+    def _retry_by(self, when: float) -> None:
         """Ask again for those who wait: when there may be something, or when one has waited long enough."""
+        if self._retry is not None and self._retry.when() <= when:
+            return
         if self._retry is not None:
             self._retry.cancel()
-        when = min(when, *(waiting.deadline for waiting in self._patient))
         self._retry = asyncio.get_running_loop().call_at(when, self._ask_again)
 
     def _ask_again(self) -> None:
-        self._queue.extend(self._patient)
+        self._retry = None
+        self._queue.extendleft(reversed(self._patient))
         self._patient = []
         self._look()

@@ -146,6 +146,29 @@ async def test_a_second_call_follows_when_it_serves_as_many(dispatcher: Dispatch
     assert all(len(answer) == 1 for answer in await asyncio.gather(*first, *second, third))
 
 
+async def test_who_waits_is_asked_for_again_however_many_others_come(
+    dispatcher: Dispatcher, store: Store
+) -> None:
+    store.retry_after_s = 0.02
+    patient = asyncio.create_task(dispatcher.next("patient", 1, 20))
+    await until(store, 1)
+    others: set[asyncio.Task[object]] = set()
+
+    async def ask_on() -> None:
+        """There is always somebody in the queue."""
+        while not patient.done():
+            others.update(asyncio.create_task(dispatcher.next("x", PAGES_PER_CALL, 0)) for _ in range(3))
+            await until(store, len(store.calls) + 1)
+
+    asking = asyncio.create_task(ask_on())
+    async with asyncio.timeout(10):
+        while sum(any(ask[0] == "patient" for ask in call) for call in store.calls) < 3:
+            await until(store, len(store.calls) + 1)
+    store.stock = 10**6
+    assert len(await asyncio.wait_for(patient, 10)) == 1
+    await asyncio.gather(asking, *others)
+
+
 async def test_large_requests_that_wait_keep_nobody_from_being_asked_for(
     dispatcher: Dispatcher, store: Store
 ) -> None:
