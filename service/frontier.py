@@ -53,9 +53,8 @@ class Frontier:
         self._learned = Learned(server, settings.shards)
         self._pages = Pages(server, clock, settings.shards)
         self._dispatcher = Dispatcher(self._serve)
-        if (
-            server.is_cluster
-        ):  # where shards share a call's pages, and a retry finds its first try in its call
+        if server.is_cluster:
+            # Its shards share a call's pages, and a retry finds its first try only in the same call.
             self._dispatcher = Dispatcher(self._serve, PAGES_PER_CALL * FEW_SHARDS, calls=1)
         self._register = Register(self._pages, self.control, settings.shards)
         self.prepared = False
