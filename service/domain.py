@@ -216,7 +216,7 @@ class NewOutcome(Struct, frozen=True):
     fetched_at: float | None
     kind: str  # ok, failed, gone or busy
     changed: bool | None
-    digest: bytes  # four bytes, or none
+    digest: bytes  # three bytes, or none
     etag: str
     modified: int
     retry_after_s: float

@@ -51,7 +51,7 @@ HEAD = np.dtype(
         ("result", "u1"),
         ("signals", "<u2"),
         ("expiries", "u1"),
-        ("digest", "V4"),
+        ("digest", "V3"),
         ("modified", "<u4"),
         ("floor", "<f4"),
     ]

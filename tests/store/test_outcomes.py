@@ -44,12 +44,12 @@ async def test_a_fetch_before_the_last_crawl_moves_nothing_back(world: World) ->
 @pytest.mark.parametrize(
     ("changed", "digests", "expected"),
     [
-        (True, (b"aaaa", b"aaaa"), "changed"),
-        (False, (b"aaaa", b"bbbb"), "unchanged"),
-        (None, (b"aaaa", b"bbbb"), "changed"),
-        (None, (b"aaaa", b"aaaa"), "unchanged"),
-        (None, (b"", b"aaaa"), "crawled"),
-        (None, (b"aaaa", b""), "crawled"),
+        (True, (b"aaa", b"aaa"), "changed"),
+        (False, (b"aaa", b"bbb"), "unchanged"),
+        (None, (b"aaa", b"bbb"), "changed"),
+        (None, (b"aaa", b"aaa"), "unchanged"),
+        (None, (b"", b"aaa"), "crawled"),
+        (None, (b"aaa", b""), "crawled"),
     ],
 )
 async def test_what_was_found_is_told_by_the_crawler_or_by_the_digest(

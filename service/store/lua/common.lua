@@ -30,9 +30,9 @@ local LEASED, PARKED, HELD, FIXED, CRAWLED, STARTED = 1, 2, 4, 8, 16, 32
 -- flags, version, failures, gone | interval_s, lead, ceiling, base, slope, near, far, tempo, credit_s | importance, silent_rate,
 -- signal_weight, signal_rate | crawled_at, token, accepted token | result, signals, expiries | digest,
 -- last_modified, floor (least crawls per day). Behind it: signals per source, etag, scheme letter and path.
-local HEAD = '<BBBBfffffffffffffI6I6I4BHBc4I4f'
-local HEAD_SIZE = 88
-local RANKING_AT, MODEL_AT, HISTORY_AT, FLOOR_AT = 5, 41, 57, 85  -- where ranking, model, crawled_at, floor start
+local HEAD = '<BBBBfffffffffffffI6I6I4BHBc3I4f'
+local HEAD_SIZE = 87
+local RANKING_AT, MODEL_AT, HISTORY_AT, FLOOR_AT = 5, 41, 57, 84  -- where ranking, model, crawled_at, floor start
 
 -- Due scores outside the range of instants: never crawled (before everything, by importance), promoted
 -- (to be seen next, whatever they are worth) and dormant (after everything, by ceiling).

@@ -76,7 +76,7 @@ local function lease(c, slot, now, options, changes)
   move_host(c, at_ms, changes)
   local interval_s = struct.unpack('<f', record, RANKING_AT)
   local credit_s, _, silent_rate = struct.unpack('<fff', record, MODEL_AT - 4)
-  local crawled_at, _, _, _, signals, _, _, modified = struct.unpack('<I6I6I4BHBc4I4', record, HISTORY_AT)
+  local crawled_at, _, _, _, signals, _, _, modified = struct.unpack('<I6I6I4BHBc3I4', record, HISTORY_AT)
   local elapsed_ms = has(flags, CRAWLED) and now - anchor_of(c, interval_s, credit_s) or -1
   local etag, path = etag_and_path(record)
   return {c.due > NEW_PAGES and 1 or 0, host.hid, c.id + 0, token, name_of(host.raw), path, slot, expires_at,

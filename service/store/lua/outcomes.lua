@@ -5,7 +5,7 @@
 -- KEYS: the shard.
 -- ARGV: now_ms or '';
 --       msgpack [[host id, page id, path or '', token or 0, fetched_at_ms or -1, kind ('ok', 'failed',
---       'gone', 'busy'), changed (1, 0, or -1: tell by the digest), digest (4 bytes) or '', etag or '',
+--       'gone', 'busy'), changed (1, 0, or -1: tell by the digest), digest (3 bytes) or '', etag or '',
 --       last_modified (epoch s) or 0, retry_after_ms or 0], ...].
 -- Reply: 'taken', then per item 'accepted', 'duplicate', 'stale' (a newer lease exists, or the token was
 --        never given), 'conflict' (another outcome was accepted for this lease) or 'unknown' (no such page).
@@ -20,7 +20,7 @@ local function backoff_ms(count) return math.min(LONGEST_BACKOFF_MS, FIRST_BACKO
 -- What a successful fetch found; `crawled` where neither the crawler nor a digest tells.
 local function found(r, item)
   if item[7] >= 0 then return item[7] == 1 and RESULTS.ok or RESULTS.unchanged end
-  if item[8] == '' or r.digest == '\0\0\0\0' then return RESULTS.crawled end
+  if item[8] == '' or r.digest == '\0\0\0' then return RESULTS.crawled end
   return item[8] ~= r.digest and RESULTS.ok or RESULTS.unchanged
 end
 
