@@ -52,10 +52,11 @@ class Frontier:
         self.observations = Observations(server, settings.shards)
         self._learned = Learned(server, settings.shards)
         self._pages = Pages(server, clock, settings.shards)
-        self._dispatcher = Dispatcher(self._serve)
         if server.is_cluster:
             # Its shards share a call's pages, and a retry finds its first try only in the same call.
             self._dispatcher = Dispatcher(self._serve, PAGES_PER_CALL * FEW_SHARDS, calls=1)
+        else:
+            self._dispatcher = Dispatcher(self._serve)
         self._register = Register(self._pages, self.control, settings.shards)
         self.prepared = False
 

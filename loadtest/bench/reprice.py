@@ -47,7 +47,7 @@ def reprice(bench: Bench) -> None:
             findings.add("reprice", sweep_name(pages), seconds, "s")
             findings.add("reprice", kept_name(pages), _rate(busy) / _rate([alone]), "×")
             findings.add("reprice", f"{pages:,} pages: served without", _rate([alone]), "requests/s")
-            latencies = [seconds for tally in busy for seconds in tally.latencies]
+            latencies = [latency for tally in busy for latency in tally.latencies]
             for name, share in (("p50", 0.5), ("p99", 0.99)):
                 without, meanwhile = alone.latency(share), percentile(latencies, share)
                 findings.add("reprice", f"{pages:,} pages: /next {name} without", without * 1000, "ms")
