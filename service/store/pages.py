@@ -15,9 +15,9 @@ from service.clock import Clock
 from service.store.connection import Call, Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.pipe import Argument
-from service.store.rows import Row
+from service.store.rows import Row, read_leases
 from service.store.spread import Spread
-from service.store.wire import pack, unpack
+from service.store.wire import pack
 
 Groups = Sequence[tuple[int, Sequence[Row]]]  # items by shard
 ITEMS_PER_CALL = 24  # of one shard: a server answers nobody else meanwhile
@@ -88,7 +88,7 @@ class Pages:
         lookahead_s: float,
         rest_s: float,
         salt: int,
-    ) -> tuple[str, float, list[list[list[Any]]]]:
+    ) -> tuple[str, float, list[list[Row]]]:
         """(word, retry_after_ms, leases per request) over all shards."""
         options = {
             "lease_ms": lease_s * 1000,
@@ -100,7 +100,7 @@ class Pages:
             return await self._spread.next(requests, options)
         args = (await self._clock.argument(), pack(options), pack(requests))
         reply = await self._server.call("next", [CONTROL, *self._prefixes], args)
-        return reply[0].decode(), float(reply[2]), [unpack(raw) if raw else [] for raw in reply[3:]]
+        return reply[0].decode(), float(reply[2]), [read_leases(raw) for raw in reply[3:]]
 
     async def close(self) -> None:
         """Wait for what is still to be written."""

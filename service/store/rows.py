@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any
 
 from service.address import url_of
 from service.domain import Lease, NewOutcome, NewRequests, NewSignal
 
 Row = tuple[Any, ...]
+RAW = 15  # of a lease's row: where its bytes are
+# A lease as `lua/common_lease.lua` packs it; host id, host and record follow, of the sizes it ends with.
+_LEASED = struct.Struct("<BIdddddBHH")
+# What of a record (`lua/common.lua`) a crawler gets: silent rate, when it was crawled in two parts, signals,
+# last_modified; then how many sources follow.
+_RECORD = struct.Struct("<44xf8xIH11xH4xI4xB")
+_HOST_SIZE = 53  # of a host without the weights of sources and its name; its last two bytes count the former
 
 
 def signal_row(signal: NewSignal, source: int, delay_s: float) -> Row:
@@ -47,10 +55,57 @@ def outcome_row(outcome: NewOutcome) -> Row:
     )
 
 
-def lease_from(row: list[Any]) -> Lease:
-    """A page as `next` gives it."""
+def read_leases(raw: bytes) -> list[Row]:
+    """Pages as `next` and `lease` give them, one after the other.
+
+    Each: whether the price follows its value, host id, page id, token, host, path, slot, expiry, value,
+    elapsed_ms (-1: never crawled), silent rate, signals, crawled_at, etag, last_modified, and the bytes it was
+    read from; instants in ms.
+    """
+    rows: list[Row] = []
+    at = 0
+    while at < len(raw):
+        row, at = _read_lease(raw, at)
+        rows.append(row)
+    return rows
+
+
+def _read_lease(raw: bytes, at: int) -> tuple[Row, int]:
+    """The lease that starts at a place, and where the next one does."""
+    priced, page_id, token, slot, expires, value, elapsed_ms, *sizes = _LEASED.unpack_from(raw, at)
+    id_at = at + _LEASED.size
+    host_at = id_at + sizes[0]
+    record_at = host_at + sizes[1]
+    end = record_at + sizes[2]
+    weights = raw[host_at + _HOST_SIZE - 2] + 256 * raw[host_at + _HOST_SIZE - 1]
+    silent_rate, crawled, crawled_high, signals, modified, sources = _RECORD.unpack_from(raw, record_at)
+    etag_at = record_at + _RECORD.size + 2 * sources + 1
+    path_at = etag_at + raw[etag_at - 1]
+    row = (
+        priced,
+        raw[id_at:host_at].decode(),
+        page_id,
+        int(token),
+        raw[host_at + _HOST_SIZE + weights : record_at].decode(),
+        raw[path_at:end].decode(),
+        slot,
+        expires,
+        value,
+        elapsed_ms,
+        silent_rate,
+        signals,
+        crawled + (crawled_high << 32),
+        raw[etag_at:path_at].decode("latin-1"),
+        modified,
+        raw[at:end],
+    )
+    return row, end
+
+
+def lease_from(row: Row) -> Lease:
+    """A page as `read_leases` gives it."""
     (_, host_id, page_id, token, host, path, slot, expires, value, elapsed_ms, silent, signals) = row[:12]
-    crawled_ms, etag, modified = row[12:]
+    crawled_ms, etag, modified = row[12:15]
     crawled = elapsed_ms >= 0
     return Lease(
         url=url_of(host, path),

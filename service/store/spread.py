@@ -19,9 +19,10 @@ from service.errors import StoreUnavailable
 from service.store.connection import Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.offers import Offer, Offers, unused_tail
+from service.store.rows import RAW, Row, read_leases
 from service.store.wire import pack, unpack
 
-Rows = list[list[Any]]
+Rows = list[Row]
 log = logging.getLogger("freshet.store")
 
 
@@ -44,7 +45,7 @@ class Spread:
         reply = await self._server.call("grant", [CONTROL], args)
         word, now_ms, retry_ms = reply[0].decode(), float(reply[1]), float(reply[2])
         first, gap_ms, shares = float(reply[3]), float(reply[4]), unpack(reply[5])
-        answers = [unpack(kept) if kept else [] for kept in reply[6:]]
+        answers = [read_leases(kept) for kept in reply[6:]]
         slots = [first + at * gap_ms for at in range(sum(shares))]
         if not slots:
             served = not any(n for (_, n, _), answer in zip(requests, answers, strict=True) if not answer)
@@ -105,7 +106,7 @@ class Spread:
                 self._offers.note(shard, Offer(seen_ms=now_ms))
                 continue
             word, retry_ms, ranked_by, rows, worths = reply
-            filled.add(unpack(rows), slots, ranked_by.decode())
+            filled.add(read_leases(rows), slots, ranked_by.decode())
             self._offers.note(shard, Offer(unpack(worths), now_ms, word.decode(), float(retry_ms)))
 
     def _settle_later(self, settled: Coroutine[Any, Any, None]) -> None:
@@ -171,7 +172,7 @@ def _share_out(
             given += share
             if request_id:
                 by_id[request_id] = answers[at]
-                kept.append((request_id, pack(answers[at]) if answers[at] else b""))
+                kept.append((request_id, b"".join([row[RAW] for row in answers[at]])))
         elif request_id in by_id:
             answers[at] = by_id[request_id]  # a retry that came beside its first try
     return kept

@@ -12,7 +12,7 @@ from service.store.hosts import StoredHost, read_stored_host
 from service.store.keys import shard_prefixes
 from service.store.records import CRAWLED, HELD, LEASED, PARKED, read_heads
 
-NEVER_CRAWLED, DORMANT = -4e15, 4e15
+NEVER_CRAWLED, NEW_PAGES, DORMANT = -4e15, -1e15, 4e15
 
 
 async def audit(url: str, shards: int) -> dict[str, int]:
@@ -74,12 +74,13 @@ class _ShardAudit:
         self.held: dict[str, float] = store.get("held", {})
         self.resting: dict[str, float] = store.get("resting", {})
         self.parked: dict[str, float] = store.get("parked", {})
-        self.known = {"meta", "hosts", "awake", "leases", "held", "resting", "parked", "late", "probe"}
-        self.known |= {"observed", "dirty", "counted", "sources"}
+        self.known = {"meta", "hosts", "awake", "turns", "resting", "leases", "held", "parked", "late"}
+        self.known |= {"probe", "observed", "dirty", "counted", "sources"}
         self.hosts = {host_id.decode(): raw for host_id, raw in store.get("hosts", {}).items()}
         self.members: set[str] = set()
         self.leased: set[str] = set()
         self.awake: dict[str, float] = {}
+        self.turns: dict[str, float] = {}
 
     def faults(self) -> list[str]:
         found: list[str] = []
@@ -109,9 +110,11 @@ class _ShardAudit:
         yield from self._rest(host_id, host.rest_until_ms, min(earliest.values(), default=None))
 
     def _rest(self, host_id: str, rest_until: float, due: float | None) -> Iterator[str]:
-        """A host waits by its best page, or by the end of its rest where that page is due before."""
-        if host_id in self.resting:
-            if self.resting[host_id] != rest_until or due is None or due >= rest_until:
+        """A host waits by its best page; where that is due before its rest ends, by that end."""
+        if due is not None and NEW_PAGES < due < rest_until:
+            self.turns[host_id] = rest_until
+        elif host_id in self.resting:  # new pages wait for the end of a rest, and its timer
+            if self.resting[host_id] != rest_until or due is None or due > NEW_PAGES:
                 yield f"{host_id} rests until {self.resting[host_id]}, is due at {due}, says {rest_until}"
         elif due is not None:
             self.awake[host_id] = due
@@ -165,9 +168,9 @@ class _ShardAudit:
             yield f"{member} is due at {due}, its anchor says {due_score(head, anchor)}"
 
     def _indexes(self) -> Iterator[str]:
-        awake = self.store.get("awake", {})
-        if awake != self.awake:
-            yield f"awake is {awake}, should be {self.awake}"
+        for name, wanted in (("awake", self.awake), ("turns", self.turns)):
+            if self.store.get(name, {}) != wanted:
+                yield f"{name} is {self.store.get(name, {})}, should be {wanted}"
         if int(self.meta.get("pages", 0)) != len(self.members):
             yield f"meta counts {self.meta.get('pages')} pages, there are {len(self.members)}"
 

@@ -7,7 +7,8 @@
 --                         owner, and what sweeps and learners note
 --   <shard>:hosts         hash: what there is of each host but its pages, packed (common_host.lua), by host id
 --   <shard>:awake         zset: hosts by the due time of their best page
---   <shard>:resting       zset: hosts whose best page is due before their rest ends, by that end
+--   <shard>:turns         zset: hosts whose best page is due before their rest ends, by that end, also when it has passed
+--   <shard>:resting       zset: such hosts while they rest, where that page was never crawled or is promoted, by that end
 --   <shard>:leases        zset: `<host>:<page>` by the instant the lease expires
 --   <shard>:held          zset: `<host>:<page>` by the instant the page waits again
 --   <shard>:parked        zset: `<host>:<page>` by the instant it was parked
@@ -37,15 +38,29 @@ local RANKING_AT, MODEL_AT, HISTORY_AT, FLOOR_AT = 5, 41, 57, 84  -- where ranki
 -- Due scores outside the range of instants: never crawled (before everything, by importance), promoted
 -- (to be seen next, whatever they are worth) and dormant (after everything, by ceiling).
 local NEVER_CRAWLED, PROMOTED, DORMANT = -4e15, -2e15, 4e15
+local NEW_PAGES = -1e15  -- scores below are of pages never crawled or promoted, whose order is their worth
 local OLDEST_ANCHOR = -5e14  -- signals age a page no further
 local BIN_LOAD = 64  -- a host grows a bin when its pages exceed this mean
 local MAX_TIMERS = 24  -- of each kind handled per shard and call, so that a call stays short after an outage
 local PROBES = 4  -- ids tried for one path before a collision is given up on
 
 
+-- What is used most, found by the first call: names of the server's are looked up anew each time they are used, and
+-- are not there yet when the library is loaded.
+local redis_call, fields_of, packed, floor, min, max, exp
+
+local function bind()
+  redis_call, fields_of, packed = redis.call, struct.unpack, struct.pack
+  floor, min, max, exp = math.floor, math.min, math.max, math.exp
+end
+
 -- Functions carry the library's version in their names, so that two releases can share a server.
 local function register(name, callback, flags)
-  redis.register_function{function_name = name .. '_' .. VERSION, callback = callback, flags = flags or {}}
+  local function run(keys, args)
+    if not redis_call then bind() end
+    return callback(keys, args)
+  end
+  redis.register_function{function_name = name .. '_' .. VERSION, callback = run, flags = flags or {}}
 end
 
 local function has(flags, flag) return bit.band(flags, flag) ~= 0 end
@@ -219,18 +234,18 @@ end
 -- it lacks `slope` at first.
 local function open_value(past, base, slope, near, far)
   local value = base + slope * past + near * past * past / 2
-  if far > 0 then value = base + far * past - slope * (1 - math.exp(math.min(-near * past, 700))) / near end
-  return math.max(value, 0)
+  if far > 0 then value = base + far * past - slope * (1 - exp(min(-near * past, 700))) / near end
+  return max(value, 0)
 end
 
 -- The local form of V, `past` in depth beyond its centre, which lies `lead` beyond the due time;
--- policy/ranking.py computes its coefficients, explains it, and mirrors it.
+-- policy/ranking.py computes its coefficients, explains it, and mirrors it. Also returns interval and credit.
 local function local_value(record, past_due_s)
   local interval_s, lead, ceiling, base, slope, near, far, tempo, credit_s, _, _, weight =
-    struct.unpack('<ffffffffffff', record, RANKING_AT)
+    fields_of('<ffffffffffff', record, RANKING_AT)
   local depth = math.abs(interval_s) * tempo + lead
-  local past = math.max(tempo * past_due_s - lead, -depth)
-  if ceiling == math.huge then return open_value(past, base, slope, near, far) end
+  local past = max(tempo * past_due_s - lead, -depth)
+  if ceiling == math.huge then return open_value(past, base, slope, near, far), interval_s, credit_s end
   if credit_s >= 0 then weight = 0 end
   local bend = near
   if past < 0 then
@@ -245,15 +260,15 @@ local function local_value(record, past_due_s)
       bend = near + (far - near) * ramp / full
     end
   end
-  local left = math.exp(-past)
+  local left = exp(-past)
   local value = base + slope * ((1 - left) + bend * (1 - left * (1 + past)))
   if past < 0 then
     -- Just after a crawl the value is 0; what the form misses there is taken out, fading towards the centre.
-    local whole = math.exp(depth)
+    local whole = exp(depth)
     local missed = base + slope * ((1 - whole) + bend * (1 - whole * (1 - depth)))
     value = value - (past / depth) ^ 4 * missed
   end
-  return math.min(math.max(value, 0), ceiling)
+  return min(max(value, 0), ceiling), interval_s, credit_s
 end
 
 -- κ of one source at this host, where the host hears of several; else what the page's own model says.
@@ -275,12 +290,13 @@ local function anchor_after(host, r, record)
   return math.floor(math.max(r.crawled_at - depth / r.silent_rate * 1000, OLDEST_ANCHOR))
 end
 
--- What the page is worth now. Dormant, promoted and new pages carry no due time: their anchor is asked.
-local function value_now(shard, hid, bin, id, record, due, now)
-  if due > -1e15 and due < 3e15 then return local_value(record, (now - due) / 1000) end
+-- What the page is worth now, and if it was crawled, the interval and credit it is ranked by. Dormant, promoted and
+-- new pages carry no due time: their anchor is asked.
+local function value_now(anchors, id, record, due, now)
+  if due > NEW_PAGES and due < 3e15 then return local_value(record, (now - due) / 1000) end
   local r = unpack_head(record)
   if not has(r.flags, CRAWLED) then return r.ceiling < math.huge and r.ceiling or r.base end
-  local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, hid, bin), id))
+  local anchor = tonumber(redis_call('ZSCORE', anchors, id))
   local since = aged_since(anchor, r.credit_s, r.crawled_at, r.signals)
   return local_value(record, (now - since) / 1000 - math.abs(r.interval_s))
 end

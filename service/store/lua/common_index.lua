@@ -23,21 +23,27 @@ local function index_bin(shard, host, bin)
   end
 end
 
--- Puts a host where its best page says: awake by that page's due time, or resting by the end of its rest if
--- that comes later, or nowhere if no page waits. Without `now` a rest that is over may be taken for one that
+local PLACES = {'awake', 'turns', 'resting'}
+
+-- Where a host waits, and by what: awake by the due time of its best page; where that comes before the end of its
+-- rest, by that end, among those that take turns. A new or promoted page is worth its place before all others, so
+-- its host comes back to it: until then it rests. Without `now` a rest that is over may be taken for one that
 -- is not; its timer puts that right, and a page that came to stand ready is found by the next look.
+local function place_of(host, due, now)
+  if due >= host.rest_until or due <= NEW_PAGES and host.rest_until <= (now or 0) then return 'awake', due end
+  return due > NEW_PAGES and 'turns' or 'resting', host.rest_until
+end
+
+-- Puts a host where its best page says, or nowhere if no page waits.
 local function place_host(shard, host, due, now)
-  local awake, resting = shard .. ':awake', shard .. ':resting'
-  if due and (due >= host.rest_until or host.rest_until <= (now or 0)) then
-    redis.call('ZADD', awake, due, host.hid)
-    if host.rest_until > 0 then redis.call('ZREM', resting, host.hid) end
-    return
-  end
-  redis.call('ZREM', awake, host.hid)
-  if due then
-    redis.call('ZADD', resting, host.rest_until, host.hid)
-  else
-    redis.call('ZREM', resting, host.hid)
+  local place, score
+  if due then place, score = place_of(host, due, now) end
+  for _, name in ipairs(PLACES) do
+    if name == place then
+      redis.call('ZADD', shard .. ':' .. name, score, host.hid)
+    elseif name == 'awake' or host.rest_until > 0 then
+      redis.call('ZREM', shard .. ':' .. name, host.hid)
+    end
   end
 end
 
@@ -58,42 +64,58 @@ local function append(list, first, second)
   list[size + 2] = second
 end
 
--- Where hosts wait that are awake, by host id.
-local function awake_at(shard, hosts)
-  local hids, found = {}, {}
-  for at, host in ipairs(hosts) do hids[at] = host.hid end
-  for at, score in ipairs(#hids > 0 and redis.call('ZMSCORE', shard .. ':awake', unpack(hids)) or {}) do
+-- Hosts of a call on their way to where they wait: by place {score, host id, ...} and {host id, ...} of those gone.
+local function new_moves() return {awake = {}, turns = {}, resting = {}, not_awake = {}, not_turns = {}, not_resting = {}} end
+
+local function move_hosts(shard, moves)
+  for _, name in ipairs(PLACES) do
+    local came, gone = moves[name], moves['not_' .. name]
+    if #came > 0 then redis_call('ZADD', shard .. ':' .. name, unpack(came)) end
+    if #gone > 0 then redis_call('ZREM', shard .. ':' .. name, unpack(gone)) end
+  end
+end
+
+-- The scores of those of the hosts that wait in a place, by host id.
+local function scores_in(key, hids)
+  local found = {}
+  for at, score in ipairs(#hids > 0 and redis_call('ZMSCORE', key, unpack(hids)) or {}) do
     found[hids[at]] = tonumber(score or nil)
   end
   return found
 end
 
--- index_host for many hosts of a call at once. Of one that is awake and from which no waiting page was taken
--- (`moved`) the earliest of the pages that came (`due`) tells enough.
-local function place_hosts(shard, hosts, now)
-  local awake, resting, not_awake, not_resting, was = {}, {}, {}, {}, awake_at(shard, hosts)
+-- Which of the hosts are awake, and which take turns; only one that had a rest does.
+local function places_were(shard, hosts)
+  local hids, others = {}, {}
+  for at, host in ipairs(hosts) do hids[at] = host.hid end
+  local awake = scores_in(shard .. ':awake', hids)
   for _, host in ipairs(hosts) do
-    local hid, due = host.hid, was[host.hid]
-    if host.due then stands_ready(host.due, now) end
-    if host.is_new then
-      due = host.due
-    elseif due and not host.moved then
-      due = math.min(due, host.due)
-    else
+    if not awake[host.hid] and host.rest_until > 0 then others[#others + 1] = host.hid end
+  end
+  return awake, scores_in(shard .. ':turns', others)
+end
+
+-- index_host for many hosts of a call at once. Of one from which no waiting page was taken and whose rest is what it
+-- was (not `moved`), the earliest of the pages that came (`due`) tells enough.
+local function place_hosts(shard, hosts, now)
+  local moves, awake, turns = new_moves(), places_were(shard, hosts)
+  for _, host in ipairs(hosts) do
+    local hid, due = host.hid, host.due
+    local was = awake[hid] and 'awake' or turns[hid] and 'turns' or host.rest_until > 0 and 'resting'
+    if due then stands_ready(due, now) end
+    if was == 'awake' and not host.moved then
+      due = min(due, awake[hid])
+    elseif was == 'turns' and not host.moved and due > NEW_PAGES then
+      due = turns[hid] - 1  -- it goes on waiting for its turn
+    elseif not host.is_new then
       due = host_due(shard, host)
     end
-    if due and (due >= host.rest_until or host.rest_until <= now) then
-      if due ~= was[hid] then append(awake, due, hid) end
-      if not was[hid] and host.rest_until > 0 then not_resting[#not_resting + 1] = hid end
-    else
-      if was[hid] then not_awake[#not_awake + 1] = hid end
-      if due then append(resting, host.rest_until, hid) else not_resting[#not_resting + 1] = hid end
-    end
+    local place, score
+    if due then place, score = place_of(host, due, now) end
+    if place and score ~= (place == 'awake' and awake or turns)[hid] then append(moves[place], score, hid) end
+    if was and was ~= place then append(moves['not_' .. was], hid) end
   end
-  if #awake > 0 then redis.call('ZADD', shard .. ':awake', unpack(awake)) end
-  if #not_awake > 0 then redis.call('ZREM', shard .. ':awake', unpack(not_awake)) end
-  if #resting > 0 then redis.call('ZADD', shard .. ':resting', unpack(resting)) end
-  if #not_resting > 0 then redis.call('ZREM', shard .. ':resting', unpack(not_resting)) end
+  move_hosts(shard, moves)
 end
 
 -- A page starts or goes on waiting: its due time enters the host's sorted set and the indexes above it.
@@ -155,15 +177,17 @@ local function return_pages(shard, members, flag, now)
   end
 end
 
--- Lets what has come due by the clock happen: leases expire, held pages return, rests end.
+-- Lets what has come due by the clock happen: leases expire, held pages return, rests end that new pages wait for.
 local function run_timers(shard, now)
   return_pages(shard, take_due(shard .. ':leases', now), LEASED, now)
   return_pages(shard, take_due(shard .. ':held', now), HELD, now)
-  local rested, awake = take_due(shard .. ':resting', now), {}
-  if #rested == 0 then return end
-  for at, raw in ipairs(redis.call('HMGET', shard .. ':hosts', unpack(rested))) do
-    local due = raw and host_due(shard, {hid = rested[at], bins = bins_of(raw)})
-    if due then append(awake, due, rested[at]) end
+  local rested, hosts = take_due(shard .. ':resting', now), {}
+  for at, raw in ipairs(#rested > 0 and redis_call('HMGET', shard .. ':hosts', unpack(rested)) or {}) do
+    if raw then
+      local host = unpack_host(rested[at], raw)
+      host.moved = true
+      hosts[#hosts + 1] = host
+    end
   end
-  if #awake > 0 then redis.call('ZADD', shard .. ':awake', unpack(awake)) end
+  place_hosts(shard, hosts, now)
 end

@@ -14,7 +14,7 @@ local function bin_due(c)
     if not pages[pages[at]] then return pages[at + 1] + 0 end
   end
   if pages.whole then return nil end
-  return tonumber(redis.call('ZRANGE', due_key(c.prefix, c.host.hid, c.bin), 0, 0, 'WITHSCORES')[2])
+  return tonumber(redis_call('ZRANGE', c.dues, 0, 0, 'WITHSCORES')[2])
 end
 
 -- When the host's best page is due, after a candidate has left.
@@ -22,75 +22,70 @@ local function due_after(c)
   local due = bin_due(c)
   if c.host.bins == 1 then return due end
   local bins = c.prefix .. ':b:' .. c.host.hid
-  if due then redis.call('ZADD', bins, due, c.bin) else redis.call('ZREM', bins, c.bin) end
+  if due then redis_call('ZADD', bins, due, c.bin) else redis_call('ZREM', bins, c.bin) end
   return host_due(c.prefix, c.host)
 end
 
 -- What the leases of a round change in a shard's indexes.
-local function new_changes(note) return {note = note, leases = {}, hosts = {}, awake = {}, asleep = {}, resting = {}} end
+local function new_changes(note) return {note = note, leases = {}, hosts = {}, moves = new_moves()} end
 
--- The host rests from a lease on, and waits where its other pages say.
-local function move_host(c, at_ms, changes)
-  local host, due = c.host, due_after(c)
-  if host.rest_ms > 0 then
-    host.rest_until = math.min(math.floor(at_ms + host.rest_ms), LATEST)
-    host.price = host.price > 0 and host.price + HOST_PRICE_WEIGHT * (c.value - host.price) or c.value
-    host.raw = struct.pack('<I6d', host.rest_until, host.price) .. host.raw:sub(SERVED_SIZE + 1)
-    append(changes.hosts, host.hid, host.raw)
-  end
-  if due and (host.rest_ms == 0 or due >= host.rest_until) then
-    append(changes.awake, due, host.hid)
-    return
-  end
-  changes.asleep[#changes.asleep + 1] = host.hid
-  if due then
-    append(changes.resting, host.rest_until, host.hid)
-    changes.note.wake = changes.note.wake and math.min(changes.note.wake, host.rest_until)
-  end
+-- From a lease on the host rests.
+local function start_rest(c, at_ms, changes)
+  local host = c.host
+  host.rest_until = min(floor(at_ms + host.rest_ms), LATEST)
+  host.price = host.price > 0 and host.price + HOST_PRICE_WEIGHT * (c.value - host.price) or c.value
+  host.raw = packed('<I6d', host.rest_until, host.price) .. host.raw:sub(SERVED_SIZE + 1)
+  append(changes.hosts, host.hid, host.raw)
 end
 
--- Since when the page ages: what its due time was computed from, or its anchor where it has none.
-local function anchor_of(c, interval_s, credit_s)
-  if credit_s < 0 and c.due > -8e14 and c.due < 2.8e15 then return c.due - interval_s * 1000 end
-  return tonumber(redis.call('ZSCORE', anchor_key(c.prefix, c.host.hid, c.bin), c.id))
+-- The host waits where its other pages say.
+local function move_host(c, now, changes)
+  local host, due, note = c.host, due_after(c), changes.note
+  local place, score
+  if due then place, score = place_of(host, due, now) end
+  if place then append(changes.moves[place], score, host.hid) end
+  if place ~= host.place then append(changes.moves['not_' .. host.place], host.hid) end
+  if place == 'resting' then note.wake = note.wake and min(note.wake, score) end
+  host.place = place or 'awake'
+end
+
+-- How long the page has aged: since what its due time was computed from, or since its anchor where it has none.
+local function elapsed_of(c, now)
+  if not c.interval_s then return -1 end
+  if c.credit_s < 0 and c.due > -8e14 and c.due < 2.8e15 then return now - c.due + c.interval_s * 1000 end
+  return now - tonumber(redis_call('ZSCORE', anchor_key(c.prefix, c.host.hid, c.bin), c.id))
 end
 
 -- A token above all that the page ever had, also before it was removed: seconds of the clock or one more than the
 -- last, then the salt (never 0, which marks a token that was taken back).
 local function next_token(record, now, salt, note)
-  local last = math.max(struct.unpack('<I6', record, TOKEN_AT), note.removed)
-  return math.max(math.floor(last / 65536) + 1, math.floor(now / 1000)) * 65536 + salt
+  local last = max(fields_of('<I6', record, TOKEN_AT), note.removed)
+  return max(floor(last / 65536) + 1, floor(now / 1000)) * 65536 + salt
 end
 
--- Leases a candidate; nil if it does not wait any more.
+-- Leases a candidate; nil if it does not wait any more. The answer says what changed; the rest is in the page's
+-- record and its host's, as they were.
 local function lease(c, slot, now, options, changes)
-  local host, record, bin = c.host, c.record, c.bin
-  if redis.call('ZREM', due_key(c.prefix, host.hid, bin), c.id) == 0 then return nil end
-  local at_ms = math.max(now, slot)
-  local token, expires_at = next_token(record, now, options.salt, changes.note), math.floor(at_ms + options.lease_ms)
-  local flags = record:byte(1)
-  redis.call('HSET', record_key(c.prefix, host.hid, bin), c.id, string.char(flags + LEASED)
-    .. record:sub(2, TOKEN_AT - 1) .. struct.pack('<I6', token) .. record:sub(TOKEN_AT + 6))
+  local host, record, note = c.host, c.record, changes.note
+  if redis_call('ZREM', c.dues, c.id) == 0 then return nil end
+  local at_ms = max(now, slot)
+  local token, expires_at = next_token(record, now, options.salt, note), floor(at_ms + options.lease_ms)
+  redis_call('HSET', c.records, c.id, string.char(record:byte(1) + LEASED) .. record:sub(2, TOKEN_AT - 1)
+    .. packed('<I6', token) .. record:sub(TOKEN_AT + 6))
   append(changes.leases, expires_at, host.hid .. ':' .. c.id)
-  changes.note.wake = changes.note.wake and math.min(changes.note.wake, expires_at)
-  move_host(c, at_ms, changes)
-  local interval_s = struct.unpack('<f', record, RANKING_AT)
-  local credit_s, _, silent_rate = struct.unpack('<fff', record, MODEL_AT - 4)
-  local crawled_at, _, _, _, signals, _, _, modified = struct.unpack('<I6I6I4BHBc3I4', record, HISTORY_AT)
-  local elapsed_ms = has(flags, CRAWLED) and now - anchor_of(c, interval_s, credit_s) or -1
-  local etag, path = etag_and_path(record)
-  return {c.due > NEW_PAGES and 1 or 0, host.hid, c.id + 0, token, name_of(host.raw), path, slot, expires_at,
-    c.value, elapsed_ms, silent_rate, signals, crawled_at, etag, modified}
+  note.wake = note.wake and min(note.wake, expires_at)
+  if host.rest_ms > 0 then start_rest(c, at_ms, changes) end
+  move_host(c, now, changes)
+  return packed('<BI4dddddBI2I2', c.due > NEW_PAGES and 1 or 0, c.id, token, slot, expires_at, c.value,
+    elapsed_of(c, now), #host.hid, #host.raw, #record) .. host.hid .. host.raw .. record
 end
 
 -- Writes what a round of leases changed in the indexes of a shard.
 local function flush(prefix, changes, now, raw, offset)
   if #changes.leases == 0 then return end
-  redis.call('ZADD', prefix .. ':leases', unpack(changes.leases))
-  if #changes.hosts > 0 then redis.call('HSET', prefix .. ':hosts', unpack(changes.hosts)) end
-  if #changes.awake > 0 then redis.call('ZADD', prefix .. ':awake', unpack(changes.awake)) end
-  if #changes.asleep > 0 then redis.call('ZREM', prefix .. ':awake', unpack(changes.asleep)) end
-  if #changes.resting > 0 then redis.call('ZADD', prefix .. ':resting', unpack(changes.resting)) end
+  redis_call('ZADD', prefix .. ':leases', unpack(changes.leases))
+  if #changes.hosts > 0 then redis_call('HSET', prefix .. ':hosts', unpack(changes.hosts)) end
+  move_hosts(prefix, changes.moves)
   local note = changes.note
   if now < note.kept_at or now >= note.kept_at + CLOCK_MS then
     keep_clock(prefix .. ':meta', raw, offset, true)
@@ -101,7 +96,7 @@ end
 -- What will be changed in a shard; false if another release has written there since the shortlist was made.
 local function open_changes(list, prefix, now)
   local meta = prefix .. ':meta'
-  local stored = redis.call('HMGET', meta, 'library', 'since')
+  local stored = redis_call('HMGET', meta, 'library', 'since')
   take_over(meta, stored[1], now)
   local is_alone = stored[1] == VERSION and stored[2] + 0 < list.at
   return (is_alone or list.at == now) and new_changes(note_of(prefix, now))
@@ -139,7 +134,8 @@ local function fill(prefixes, now, raw, offset, order)
   end
   while #pages < #order.slots or #order.slots == 0 do
     local before = #pages
-    list, rested_at = gather(open_shards(prefixes, now), now, #order.slots - before, order)
+    local queues, fronts = open_queues(prefixes, now)
+    list, rested_at = gather(queues, fronts, now, #order.slots - before, order)
     serve(list, pages, now, raw, offset, order)
     if #pages == before then break end
   end
@@ -154,8 +150,9 @@ local function why_nothing(prefixes, now, rested_at)
   for _, prefix in ipairs(prefixes) do
     local note = note_of(prefix, now)
     note.wake = note.wake or wake_of(prefix)
-    wake = math.min(wake, note.wake)
-    if redis.call('EXISTS', prefix .. ':resting') == 1 then reason = 'politeness' end
+    local turn = first_score(prefix .. ':turns')
+    wake = min(wake, note.wake, turn)
+    if turn < math.huge or redis_call('EXISTS', prefix .. ':resting') == 1 then reason = 'politeness' end
   end
-  return reason, wake < math.huge and math.max(1, wake - now) or 1000
+  return reason, wake < math.huge and max(1, wake - now) or 1000
 end

@@ -38,33 +38,36 @@ local function follow_price(pace, value, ranked_by)
   pace.price = pace.price + math.max(PRICE_WEIGHT, 1 / pace.picks) * (value - pace.price)
 end
 
--- The answers to request ids that come again, packed as they were given; how much is left to serve; whether some
--- of it goes on with a batch.
+-- What becomes of requests [[id or '', n, whether it goes on with a batch], ...]: the answers to ids that come again,
+-- packed as they were given ('' else), by request; which are `open`, and of which a twin is the first; how much is
+-- left to serve (`wanted`), and whether some of it goes on with a batch.
 local function open_requests(control, requests)
-  local answers, wanted, seen, goes_on = {}, 0, {}, false
+  local asked, seen = {answers = {}, open = {}, twin_of = {}, shares = {}, wanted = 0, goes_on = false}, {}
   for at, request in ipairs(requests) do
-    local id = request[1]
-    local kept = id ~= '' and redis.call('GET', control .. ':request:' .. id)
-    answers[at] = kept or ''
-    request.first = id ~= '' and seen[id]  -- a retry may arrive beside its first try
-    request.open = not kept and not request.first
-    seen[id] = seen[id] or at
-    if request.open then wanted, goes_on = wanted + request[2], goes_on or request[3] end
+    local id, kept = request[1], false
+    if id ~= '' then
+      kept = redis_call('GET', control .. ':request:' .. id)
+      asked.twin_of[at] = seen[id]  -- a retry may arrive beside its first try
+      seen[id] = seen[id] or at
+    end
+    local is_open = not kept and not asked.twin_of[at]
+    asked.answers[at], asked.open[at] = kept or '', is_open
+    if is_open then asked.wanted, asked.goes_on = asked.wanted + request[2], asked.goes_on or request[3] end
   end
-  return answers, wanted, goes_on
+  return asked
 end
 
 -- Shares the coming slots out: a request's first slot must be free now, the rest of a batch may lie ahead, and so
 -- may all of one that goes on. Returns how many slots are granted if there are pages for all of them.
-local function share_slots(requests, pace, now, lookahead_ms)
-  local total = 0
-  for _, request in ipairs(requests) do
+local function share_slots(requests, asked, pace, now, lookahead_ms)
+  local total, shares = 0, asked.shares
+  for at, request in ipairs(requests) do
     local first = pace.slot + total * pace.gap_ms
-    local ahead = math.floor((now + lookahead_ms - first) / pace.gap_ms)
-    request.share = 0
-    if request.open and (first <= now + GRACE_MS or request[3] and ahead >= 0) then
-      request.share = math.min(request[2], 1 + math.max(0, ahead))
-      total = total + request.share
+    local ahead = floor((now + lookahead_ms - first) / pace.gap_ms)
+    shares[at] = 0
+    if asked.open[at] and (first <= now + GRACE_MS or request[3] and ahead >= 0) then
+      shares[at] = min(request[2], 1 + max(0, ahead))
+      total = total + shares[at]
     end
   end
   return total

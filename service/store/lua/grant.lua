@@ -14,22 +14,21 @@ register('grant', function(keys, args)
   local stored = read_control(control)
   local now, raw, offset, stale = clock_of(stored, args[1])
   local requests = cmsgpack.unpack(args[3])
-  local answers, wanted, goes_on = open_requests(control, requests)
-  local pace = pace_of(stored, now)
-  local shares, first = {}, pace.slot
-  if wanted > 0 and (pace.is_open or goes_on and pace.gap_ms > 0) then
-    local count = share_slots(requests, pace, now, tonumber(args[2]))
+  local asked, pace = open_requests(control, requests), pace_of(stored, now)
+  local shares, first = asked.shares, pace.slot
+  if asked.wanted > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
+    local count = share_slots(requests, asked, pace, now, tonumber(args[2]))
     pace.slot = first + count * pace.gap_ms
     write_pace(control, pace)
     pace.retry_ms = pace.slot - GRACE_MS - now
   end
   for at, request in ipairs(requests) do
-    shares[at] = request.share or 0
+    shares[at] = shares[at] or 0
     if shares[at] > 0 and request[1] ~= '' then
       redis.call('SET', control .. ':request:' .. request[1], '', 'PX', UNDER_WAY_MS)
     end
   end
   keep_clock(control, raw, offset, stale)
   return {pace.reason, string.format('%.3f', now), string.format('%.3f', math.max(0, pace.retry_ms)),
-    string.format('%.6f', first), string.format('%.17g', pace.gap_ms), cmsgpack.pack(shares), unpack(answers)}
+    string.format('%.6f', first), string.format('%.17g', pace.gap_ms), cmsgpack.pack(shares), unpack(asked.answers)}
 end)

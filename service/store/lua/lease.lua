@@ -5,7 +5,8 @@
 -- ARGV: now_ms or ''; msgpack {lease_ms, rest_ms, salt}; msgpack [slot_ms, ...];
 --       the least worth asked for (a crawl value; pages never crawled or promoted are worth more than any).
 -- Reply: 'leased', or why nothing is left to lease ('politeness', 'no-pages'); milliseconds until asking again
---        may help; which value pages are ranked by; msgpack [page, ...]; msgpack [worth of the next best, ...].
+--        may help; which value pages are ranked by; the pages one after the other, packed as `lease`
+--        (common_lease.lua) does; msgpack [worth of the next best, ...].
 
 local CANDIDATES = 24  -- pages of this shard looked at, besides one per page wanted
 local SHOWN = 64  -- worths of pages that stand ready
@@ -23,5 +24,5 @@ register('lease', function(keys, args)
     if #worths < SHOWN and list.hosts[list[at].host.hid] then worths[#worths + 1] = list[at].worth end
   end
   if #worths == 0 then reason, retry_ms = why_nothing(keys, now, rested_at) end
-  return {reason, string.format('%.3f', retry_ms), note_of(keys[1], now).ranked_by, cmsgpack.pack(pages), cmsgpack.pack(worths)}
+  return {reason, string.format('%.3f', retry_ms), note_of(keys[1], now).ranked_by, table.concat(pages), cmsgpack.pack(worths)}
 end)

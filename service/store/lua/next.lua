@@ -7,7 +7,8 @@
 --       msgpack {lease_ms, lookahead_ms, rest_ms (where a host has no delay of its own), salt (1..65535)};
 --       msgpack [[request id or '', n, true if it goes on with a batch], ...] in the order of arrival.
 -- Reply: 'leased', or why somebody got nothing ('pace', 'politeness', 'no-pages', 'paused'); now_ms;
---        milliseconds until asking again may help; then per request msgpack [page, ...] or '' for none.
+--        milliseconds until asking again may help; then per request its pages one after the other, packed as
+--        `lease` (common_lease.lua) does, or '' for none.
 
 local CANDIDATES = 96  -- pages looked at, besides one per page wanted
 
@@ -25,16 +26,16 @@ local function slots_of(pace, count)
 end
 
 -- Gives each request its share of the pages; a twin of an earlier request gets what that got.
-local function hand_out(control, requests, answers, pages)
-  local given = 0
+local function hand_out(control, requests, asked, pages)
+  local given, answers = 0, asked.answers
   for at, request in ipairs(requests) do
-    local count = request.open and math.min(request.share, #pages - given) or 0
+    local count = min(asked.shares[at], #pages - given)
     if count > 0 then
-      answers[at] = cmsgpack.pack({unpack(pages, given + 1, given + count)})
+      answers[at] = count == 1 and pages[given + 1] or table.concat(pages, '', given + 1, given + count)
       keep_answer(control, request[1], answers[at])
       given = given + count
     end
-    if request.first then answers[at] = answers[request.first] end
+    if asked.twin_of[at] then answers[at] = answers[asked.twin_of[at]] end
   end
 end
 
@@ -44,12 +45,11 @@ register('next', function(keys, args)
   local now, raw, offset, stale, stepped = clock_of(stored, args[1])
   if stepped then now, offset = agree_on_clock(keys, now, raw) end
   local options, requests = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3])
-  local answers, wanted, goes_on = open_requests(control, requests)
-  local pace = pace_of(stored, now)
+  local asked, pace = open_requests(control, requests), pace_of(stored, now)
   local reason, retry_ms = pace.reason, pace.retry_ms
   local pages, rested_at = {}, nil
-  if wanted > 0 and (pace.is_open or goes_on and pace.gap_ms > 0) then
-    local count = share_slots(requests, pace, now, options.lookahead_ms)
+  if asked.wanted > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
+    local count = share_slots(requests, asked, pace, now, options.lookahead_ms)
     local order = {slots = slots_of(pace, count), options = options, candidates = CANDIDATES, least = 0,
       served = function(c) if c.due > NEW_PAGES then follow_price(pace, c.value, c.note.ranked_by) end end}
     local prefixes = {unpack(keys, 2)}
@@ -58,9 +58,9 @@ register('next', function(keys, args)
     retry_ms = pace.slot - GRACE_MS - now
     if #pages < count then reason, retry_ms = why_nothing(prefixes, now, rested_at) end
     if #pages > 0 then write_pace(control, pace) end
-    hand_out(control, requests, answers, pages)
+    hand_out(control, requests, asked, pages)
   end
   keep_clock(control, raw, offset, stale)
-  if #pages == wanted then reason, retry_ms = 'leased', 0 end
-  return {reason, string.format('%.3f', now), string.format('%.3f', math.max(0, retry_ms)), unpack(answers)}
+  if #pages == asked.wanted then reason, retry_ms = 'leased', 0 end
+  return {reason, string.format('%.3f', now), string.format('%.3f', max(0, retry_ms)), unpack(asked.answers)}
 end)
