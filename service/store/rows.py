@@ -59,8 +59,8 @@ def read_leases(raw: bytes) -> list[Row]:
     """Pages as `next` and `lease` give them, one after the other.
 
     Each: whether the price follows its value, host id, page id, token, host, path, slot, expiry, value,
-    elapsed_ms (-1: never crawled), silent rate, signals, crawled_at, etag, last_modified, and the bytes it was
-    read from; instants in ms.
+    elapsed_ms (-1: never crawled), silent rate, signals, crawled_at, etag, last_modified, and the bytes it
+    was read from; instants in ms.
     """
     rows: list[Row] = []
     at = 0

@@ -12,6 +12,7 @@ from importlib import resources
 
 SHARED = (
     "common.lua",
+    "common_value.lua",
     "common_host.lua",
     "common_index.lua",
     "common_choice.lua",

@@ -6,6 +6,7 @@ local PAGES_PER_HOST, BINS_PER_HOST = 16, 4  -- looked at, at most
 local PAGES_PER_RESTING_HOST = 2  -- of a host that gives one page and then rests
 local NEAR_HOSTS = 8  -- looked at, beyond those wanted, where too few pages are due
 local HEADS = 8  -- hosts of a queue read at a time
+local IN_A_ROW = 4  -- taken of one queue before the queues are compared again, where all are due
 local NOTE_MS = 1000  -- how long what is remembered of a shard is believed
 
 -- What is remembered of a shard; read again after a while, for shards move between servers.
@@ -35,7 +36,7 @@ end
 -- Opens the two queues of every shard of a call, after what has come due there has happened. `fronts` has the scores
 -- of their first hosts.
 local function open_queues(prefixes, now)
-  local queues, fronts = {}, {}
+  local queues, fronts = {current = 1, left = 0}, {}
   for _, prefix in ipairs(prefixes) do
     local note = note_of(prefix, now)
     if not note.wake or note.wake <= now then
@@ -52,13 +53,25 @@ local function open_queues(prefixes, now)
   return queues, fronts
 end
 
--- The host that stands first over all queues and has not been looked at yet: its queue, id, score, and what there is
--- of it. A queue whose hosts all rest still is closed; then only the queue and when that ends.
-local function next_head(queues, fronts, now)
-  local first, score = nil, math.huge
-  for at = 1, #fronts do
-    if fronts[at] < score then first, score = at, fronts[at] end
+-- The queue whose next host stands first. The order of new pages, and of those not due yet, is kept exactly.
+local function first_queue(queues, fronts, now)
+  local at, score = queues.current, fronts[queues.current]
+  if queues.left > 0 and score <= now and score > NEW_PAGES then
+    queues.left = queues.left - 1
+    return at, score
   end
+  at, score = nil, math.huge
+  for other = 1, #fronts do
+    if fronts[other] < score then at, score = other, fronts[other] end
+  end
+  queues.current, queues.left = at or 1, IN_A_ROW - 1
+  return at, score
+end
+
+-- The next host to be looked at: its queue, id, score, and what there is of it. A queue whose hosts all rest still
+-- is closed; then only the queue and when that ends.
+local function next_head(queues, fronts, now)
+  local first, score = first_queue(queues, fronts, now)
   if not first then return nil end
   local queue = queues[first]
   if queue.takes_turns and score > now then
@@ -109,23 +122,24 @@ local function read_first(key, pages, count)
   return redis_call('HMGET', key, unpack(ids))
 end
 
+-- How many pages of one bin of a host are read.
+local function most_of(host) return host.rest_ms > 0 and PAGES_PER_RESTING_HOST or PAGES_PER_HOST end
+
 -- Adds the candidates of a bin; of a host that gives one page and then rests, only a better one than `best`.
 local function add_candidates(found, queue, host, bin, now, best)
-  local prefix, place = queue.prefix, host.hid .. ':' .. bin
-  local limit = host.rest_ms > 0 and PAGES_PER_RESTING_HOST or PAGES_PER_HOST
+  local prefix, place, rest_ms = queue.prefix, host.hid .. ':' .. bin, host.rest_ms
   local dues, records = prefix .. ':d:' .. place, prefix .. ':r:' .. place
-  local pages = redis_call('ZRANGE', dues, 0, limit - 1, 'WITHSCORES')
+  local pages = redis_call('ZRANGE', dues, 0, most_of(host) - 1, 'WITHSCORES')
   local count = count_due(pages, host, now)
   if count == 0 then return best end
-  pages.whole = #pages < 2 * limit
   for at, record in ipairs(read_first(records, pages, count)) do
     if record then
       local id, due = pages[2 * at - 1], pages[2 * at]
-      local value, interval_s, credit_s = value_now(prefix .. ':a:' .. place, id, record, due, now)
+      local value, interval_s, credit_s = value_now(prefix, place, id, record, due, now)
       local worth = worth_of(due, value)
-      if not best or host.rest_ms == 0 then
-        best = {prefix = prefix, note = queue.note, host = host, bin = bin, dues = dues, records = records, pages = pages,
-          id = id, record = record, due = due, value = value, worth = worth, interval_s = interval_s, credit_s = credit_s}
+      if not best or rest_ms == 0 then
+        best = {queue = queue, host = host, bin = bin, dues = dues, records = records, pages = pages, id = id,
+          record = record, due = due, value = value, worth = worth, interval_s = interval_s, credit_s = credit_s}
         found[#found + 1] = best
       elseif worth > best.worth then
         best.bin, best.dues, best.records, best.pages, best.id, best.record = bin, dues, records, pages, id, record

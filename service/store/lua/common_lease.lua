@@ -8,12 +8,14 @@ local CLOCK_MS = 100  -- how often a shard that gives pages keeps the instant, s
 
 -- When the best of the pages that were read of a candidate's bin is due, after it has left.
 local function bin_due(c)
-  local pages = c.pages
-  pages[c.id] = true
-  for at = 1, #pages, 2 do
-    if not pages[pages[at]] then return pages[at + 1] + 0 end
+  local pages, host = c.pages, c.host
+  local count = #pages
+  if host.rest_ms == 0 then pages[c.id] = true end  -- it may give more of them
+  for at = 1, count, 2 do
+    local id = pages[at]
+    if id ~= c.id and not pages[id] then return pages[at + 1] + 0 end
   end
-  if pages.whole then return nil end
+  if count < 2 * most_of(host) then return nil end
   return tonumber(redis_call('ZRANGE', c.dues, 0, 0, 'WITHSCORES')[2])
 end
 
@@ -21,9 +23,10 @@ end
 local function due_after(c)
   local due = bin_due(c)
   if c.host.bins == 1 then return due end
-  local bins = c.prefix .. ':b:' .. c.host.hid
+  local prefix = c.queue.prefix
+  local bins = prefix .. ':b:' .. c.host.hid
   if due then redis_call('ZADD', bins, due, c.bin) else redis_call('ZREM', bins, c.bin) end
-  return host_due(c.prefix, c.host)
+  return host_due(prefix, c.host)
 end
 
 -- What the leases of a round change in a shard's indexes.
@@ -53,7 +56,7 @@ end
 local function elapsed_of(c, now)
   if not c.interval_s then return -1 end
   if c.credit_s < 0 and c.due > -8e14 and c.due < 2.8e15 then return now - c.due + c.interval_s * 1000 end
-  return now - tonumber(redis_call('ZSCORE', anchor_key(c.prefix, c.host.hid, c.bin), c.id))
+  return now - tonumber(redis_call('ZSCORE', anchor_key(c.queue.prefix, c.host.hid, c.bin), c.id))
 end
 
 -- A token above all that the page ever had, also before it was removed: seconds of the clock or one more than the
@@ -70,7 +73,7 @@ local function lease(c, slot, now, options, changes)
   if redis_call('ZREM', c.dues, c.id) == 0 then return nil end
   local at_ms = max(now, slot)
   local token, expires_at = next_token(record, now, options.salt, note), floor(at_ms + options.lease_ms)
-  redis_call('HSET', c.records, c.id, string.char(record:byte(1) + LEASED) .. record:sub(2, TOKEN_AT - 1)
+  redis_call('HSET', c.records, c.id, char(record:byte(1) + LEASED) .. record:sub(2, TOKEN_AT - 1)
     .. packed('<I6', token) .. record:sub(TOKEN_AT + 6))
   append(changes.leases, expires_at, host.hid .. ':' .. c.id)
   note.wake = note.wake and min(note.wake, expires_at)
@@ -107,10 +110,14 @@ local function serve(list, pages, now, raw, offset, order)
   local hosts, changed, wanted = list.hosts, {}, #order.slots
   local c = list[list.first]
   while c and #pages < wanted and c.worth >= order.least do
-    local host = c.host
-    if changed[c.prefix] == nil then changed[c.prefix] = open_changes(list, c.prefix, now) end
-    if changed[c.prefix] and hosts[host.hid] then  -- else it was changed, or has given a page and rests
-      local page = lease(c, order.slots[#pages + 1], now, order.options, changed[c.prefix])
+    local host, prefix = c.host, c.queue.prefix
+    local changes = changed[prefix]
+    if changes == nil then
+      changes = open_changes(list, prefix, now)
+      changed[prefix] = changes
+    end
+    if changes and hosts[host.hid] then  -- else it was changed, or has given a page and rests
+      local page = lease(c, order.slots[#pages + 1], now, order.options, changes)
       if host.rest_ms > 0 then hosts[host.hid] = nil end
       if page then
         pages[#pages + 1] = page

@@ -1,0 +1,91 @@
+-- Shared by every function of the library, after common.lua: when a page is due, and what it is worth. Defines
+-- only locals.
+
+-- From when a page's age counts: its anchor, or where the policy gives each signal a worth of its own
+-- (`credit_s`, 0 to ignore them), its last crawl moved back by that.
+local function aged_since(anchor, credit_s, crawled_at, signals)
+  if credit_s < 0 then return anchor end
+  return math.max(crawled_at - signals * credit_s * 1000, OLDEST_ANCHOR)
+end
+
+-- The due score of a crawled page whose age counts from `since`.
+local function ranked_due(interval_s, ceiling, since)
+  if interval_s < 0 then return DORMANT - math.floor(math.log(math.min(math.max(ceiling, 1e-300), 1e300)) * 1e9) end
+  return math.floor(math.min(math.max(since + interval_s * 1000, -9e14), 2.9e15))
+end
+
+local function due_score(r, anchor)
+  if not has(r.flags, CRAWLED) then return NEVER_CRAWLED - math.floor(math.log(math.max(r.importance, 1e-300)) * 1e9) end
+  return ranked_due(r.interval_s, r.ceiling, aged_since(anchor, r.credit_s, r.crawled_at, r.signals))
+end
+
+-- A value without a ceiling, exact at any depth: its slope grows by `near` per depth, or towards `far`, of which
+-- it lacks `slope` at first.
+local function open_value(past, base, slope, near, far)
+  local value = base + slope * past + near * past * past / 2
+  if far > 0 then value = base + far * past - slope * (1 - exp(min(-near * past, 700))) / near end
+  return max(value, 0)
+end
+
+-- The local form of V, `past` in depth beyond its centre, which lies `lead` beyond the due time;
+-- policy/ranking.py computes its coefficients, explains it, and mirrors it. Also returns interval and credit.
+local function local_value(record, past_due_s)
+  local interval_s, lead, ceiling, base, slope, near, far, tempo, credit_s, _, _, weight =
+    fields_of('<ffffffffffff', record, RANKING_AT)
+  local depth = math.abs(interval_s) * tempo + lead
+  local past = max(tempo * past_due_s - lead, -depth)
+  if ceiling == math.huge then return open_value(past, base, slope, near, far), interval_s, credit_s end
+  if credit_s >= 0 then weight = 0 end
+  local bend = near
+  if past < 0 then
+    bend = 1 / depth
+  elseif weight > 0 and past > weight then
+    bend = far + ((ceiling - base) / slope - 1 - far) * (1 - weight / past)
+  elseif weight > 0 then
+    local knee = weight * math.ceil(depth / weight) - depth
+    if past > knee then
+      local ramp = (past - knee) * (1 + past) / (past * past)
+      local full = (weight - knee) * (1 + weight) / (weight * weight)
+      bend = near + (far - near) * ramp / full
+    end
+  end
+  local left = exp(-past)
+  local value = base + slope * ((1 - left) + bend * (1 - left * (1 + past)))
+  if past < 0 then
+    -- Just after a crawl the value is 0; what the form misses there is taken out, fading towards the centre.
+    local whole = exp(depth)
+    local missed = base + slope * ((1 - whole) + bend * (1 - whole * (1 - depth)))
+    value = value - (past / depth) ^ 4 * missed
+  end
+  return min(max(value, 0), ceiling), interval_s, credit_s
+end
+
+-- κ of one source at this host, where the host hears of several; else what the page's own model says.
+local function weight_of(host, r, source)
+  for at = 1, #host.weights, 5 do
+    if host.weights:byte(at) == source then return (struct.unpack('<f', host.weights, at + 1)) end
+  end
+  return r.signal_weight
+end
+
+-- The anchor of a crawled page: its last crawl, moved back by what the signals since are worth.
+local function anchor_after(host, r, record)
+  if r.silent_rate == 0 then return r.crawled_at end
+  local depth = 0
+  local sources = unpack_tail(record)
+  for at = 1, #sources, 2 do
+    depth = depth + sources:byte(at + 1) * weight_of(host, r, sources:byte(at))
+  end
+  return math.floor(math.max(r.crawled_at - depth / r.silent_rate * 1000, OLDEST_ANCHOR))
+end
+
+-- What the page is worth now, and if it was crawled, the interval and credit it is ranked by. Dormant, promoted and
+-- new pages carry no due time: their anchor is asked (`place`: host id and bin).
+local function value_now(shard, place, id, record, due, now)
+  if due > NEW_PAGES and due < 3e15 then return local_value(record, (now - due) / 1000) end
+  local r = unpack_head(record)
+  if not has(r.flags, CRAWLED) then return r.ceiling < math.huge and r.ceiling or r.base end
+  local anchor = tonumber(redis_call('ZSCORE', shard .. ':a:' .. place, id))
+  local since = aged_since(anchor, r.credit_s, r.crawled_at, r.signals)
+  return local_value(record, (now - since) / 1000 - math.abs(r.interval_s))
+end
