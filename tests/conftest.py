@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from loadtest.cluster import LocalCluster
 from service.embedded import EmbeddedServer
-from tests.cluster import LocalCluster
 
 
 @pytest.fixture(scope="session")

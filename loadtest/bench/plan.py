@@ -16,6 +16,7 @@ PARTS = {
     "batches": "POST /outcomes and POST /signals in batches of 100",
     "growth": "loading, memory and GET /next as the number of pages grows",
     "reprice": "a sweep of all pages by one worker while serving",
+    "cluster": "GET /next on three primaries beside one server",
     "peers": "other frontiers, each in an environment of its own",
 }
 
@@ -36,6 +37,7 @@ class Plan:
     sizes: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     modest_rate: float = 200.0  # requests per second at which growth is watched
     sweep_pages: int = 1_000_000
+    cluster_pages: int = 100_000
     peer_pages: int = 2000
 
     @property

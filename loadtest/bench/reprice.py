@@ -90,12 +90,12 @@ class _Watch(threading.Thread):
         super().__init__(daemon=True)
         self.seconds: float | None = None
         self.give_up = threading.Event()
-        self._path = made.socket_path
+        self._place = made.place
         self._metas = [keys.meta(prefix) for prefix in keys.shard_prefixes(Settings().shards)]
 
     def run(self) -> None:
         began = time.monotonic()
-        with Store(self._path) as store:
+        with Store(self._place) as store:
             before = self._swept_at(store)
             while time.monotonic() - began < LONGEST_S and not self.give_up.wait(POLL_S):
                 if all(new > old for new, old in zip(self._swept_at(store), before, strict=True)):

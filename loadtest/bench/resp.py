@@ -23,11 +23,14 @@ def encode(*words: Word) -> bytes:
 
 
 class Store:
-    """One connection to a server's Unix socket."""
+    """One connection to a server: to its Unix socket, or to its port on this machine."""
 
-    def __init__(self, path: Path) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(os.fspath(path))
+    def __init__(self, place: Path | int) -> None:
+        if isinstance(place, int):
+            self._socket = socket.create_connection(("127.0.0.1", place))
+        else:
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.connect(os.fspath(place))
         self._reader = hiredis.Reader()
 
     def __enter__(self) -> Store:

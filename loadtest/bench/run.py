@@ -15,6 +15,7 @@ from rich.console import Console
 
 from loadtest.bench import report
 from loadtest.bench.client import Load
+from loadtest.bench.cluster import cluster
 from loadtest.bench.figures import Findings
 from loadtest.bench.growth import growth
 from loadtest.bench.intake import batches_round
@@ -34,7 +35,7 @@ ROUNDS: dict[str, Part] = {
     "batches": batches_round,
     "peers": peers_round,
 }
-ALONE = {"growth": growth, "reprice": reprice}
+ALONE = {"growth": growth, "reprice": reprice, "cluster": cluster}
 RESULTS = Path(__file__).parents[1] / "RESULTS.md"
 
 
@@ -96,6 +97,7 @@ def _shortened(plan: Plan) -> Plan:
         batches=3,
         sizes=(500, 1000),
         sweep_pages=1000,
+        cluster_pages=1000,
         peer_pages=500,
     )
 
@@ -112,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--short",
         action="store_true",
-        help="all but the peers, tiny, in about 20 s: no figures to quote",
+        help="all but the peers, tiny, in about half a minute: no figures to quote",
     )
     add(
         "--only",

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from loadtest.bench.resp import Store
+from loadtest.cluster import LocalCluster
 from service.child import stopped_after, tied
 from service.embedded import EmbeddedServer
 
@@ -94,9 +95,9 @@ def listening(*command: str, port: int, path: str, **environment: str) -> Iterat
 class Stack:
     """A store of its own, and services on it by their number of processes."""
 
-    def __init__(self, server: EmbeddedServer, store: Store) -> None:
-        self.url = server.url
-        self.socket_path = server.socket_path
+    def __init__(self, url: str, place: Path | int, store: Store) -> None:
+        self.url = url
+        self.place = place  # where further connections to the store are made
         self.store = store
         self.services: dict[int, Service] = {}
         self.environment: dict[str, str] = {}
@@ -112,6 +113,9 @@ class Stack:
         return self.services[1]
 
 
+MakeStore = Callable[[], AbstractContextManager[Stack]]
+
+
 @contextmanager
 def store_only() -> Iterator[Stack]:
     """An empty store, set up as the product sets it up."""
@@ -120,13 +124,28 @@ def store_only() -> Iterator[Stack]:
         EmbeddedServer(Path(folder)) as server,
         Store(server.socket_path) as store,
     ):
-        yield Stack(server, store)
+        yield Stack(server.url, server.socket_path, store)
 
 
 @contextmanager
-def stack(settings: dict[str, str], processes: tuple[int, ...] = (1,)) -> Iterator[Stack]:
+def cluster_only() -> Iterator[Stack]:
+    """Three empty primaries; what is asked of the store alone is asked of the first."""
+    with (
+        tempfile.TemporaryDirectory(prefix="freshet-bench-", ignore_cleanup_errors=True) as folder,
+        LocalCluster(Path(folder)) as cluster,
+        Store(cluster.members[0].port) as store,
+    ):
+        yield Stack(cluster.url, cluster.members[0].port, store)
+
+
+@contextmanager
+def stack(
+    settings: dict[str, str],
+    processes: tuple[int, ...] = (1,),
+    store: MakeStore = store_only,
+) -> Iterator[Stack]:
     """A store and a service for each number of processes, to be waited for; settings as `FRESHET_*`."""
-    with store_only() as made, ExitStack() as started:
+    with store() as made, ExitStack() as started:
         made.environment = {"FRESHET_REDIS_URL": made.url, **settings}
         for number in processes:
             port = free_port()

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from loadtest.bench import growth, intake, reprice, serving
+from loadtest.bench import cluster, growth, intake, reprice, serving
 from loadtest.bench.figures import Findings
 from loadtest.bench.peers.race import PEERS, ours_name
 from loadtest.bench.plan import Plan
@@ -75,6 +75,9 @@ def targets(plan: Plan) -> Iterator[Target]:
         yield Target(f"{name} ÷ the function alone", name, 0.5, intake.raw_name(what))
     yield from _peers()
     yield from _sizes(plan)
+    for count in cluster.COUNTS:
+        one, three = (cluster.figure_name(store, count) for store in cluster.STORES)
+        yield Target(f"{three} ÷ one server", three, 0.8, one)
 
 
 def _peers() -> Iterator[Target]:

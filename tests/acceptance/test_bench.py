@@ -59,7 +59,7 @@ def test_the_short_bench_measures_every_part(folder: Path) -> None:
         said, _ = process.communicate(timeout=110)
     assert process.returncode == 0, said
     text = (folder / "RESULTS.md").read_text()
-    for part in ("noop", "script", "next", "batches", "growth", "reprice", "cpu"):
+    for part in ("noop", "script", "next", "batches", "growth", "reprice", "cluster", "cpu"):
         assert f"\n## {part}: " in text
     judged = [line for line in text.splitlines() if line.endswith(("reached |", "not measured |"))]
     assert [line for line in judged if "not measured" in line and "per core" not in line] == []

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 
+from loadtest.cluster import LocalCluster
 from tests.acceptance.processes import ROOT, freshet_up
-from tests.cluster import LocalCluster
 from tests.conftest import emptied
 
 URLS = [f"https://h{at % 20}.example/{at}" for at in range(200)]

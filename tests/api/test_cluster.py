@@ -8,12 +8,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from loadtest.cluster import LocalCluster, Member, until
 from service.address import parse_url, shard_of
 from service.clock import ServerClock
 from service.store.keys import shard_prefixes
 from tests.api.calls import assert_problem
 from tests.api.conftest import DEFAULTS, running_app
-from tests.cluster import LocalCluster, Member, until
 
 HOSTS = [f"https://h{at}.example/" for at in range(40)]
 PAGES = {"pages": [{"url": url} for url in HOSTS]}

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import redis
 
+from loadtest.cluster import Member
 from service import telemetry
 from service.cli import COMMANDS
 from service.embedded import EmbeddedServer
 from service.settings import Settings
 from service.store.connection import Server
-from tests.cluster import Member
 from tests.deploy.plain_yaml import documents
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -16,6 +16,7 @@ import pytest
 import redis
 from redis.exceptions import AskError
 
+from loadtest.cluster import LocalCluster, Member, free_ports, until
 from service.clock import ManualClock
 from service.embedded import EmbeddedServer, bundled_binary
 from service.errors import StoreUnavailable
@@ -24,7 +25,6 @@ from service.store.connection import Server
 from service.store.keys import CONTROL, meta, shard_prefixes
 from service.store.node import DEADLINE_S
 from service.store.scripts import library
-from tests.cluster import LocalCluster, Member, free_ports, until
 from tests.conftest import emptied
 from tests.store.audit import audit
 from tests.store.world import SHARDS, World, hosts_of, outcome

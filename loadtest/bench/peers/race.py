@@ -95,9 +95,10 @@ def _race(bench: Bench, peer: Peer) -> None:
     """Push URLs into an empty queue and pop all of them."""
     web = Web(bench.plan.peer_pages)
     with store_only() as made:
-        urls = made.socket_path.with_name("urls")
+        socket_path = Path(str(made.place))
+        urls = socket_path.with_name("urls")
         urls.write_text("\n".join(web.url(number) for number in range(web.pages)))
-        paths = (urls, made.socket_path, urls.with_name("queue.db"))
+        paths = (urls, socket_path, urls.with_name("queue.db"))
         command = [str(_home(bench, peer) / "bin/python"), str(SCRIPT), peer.name, *map(str, paths)]
         try:
             told: dict[str, Any] = json.loads(_run(command, RUN_S).splitlines()[-1])

@@ -49,7 +49,11 @@ class Member:
         return str(self.ask("CLUSTER", "MYID").decode())
 
     def ask(self, *command: Any) -> Any:
-        return self.client.execute_command(*command)
+        return self.client.execute_command(*command)  # type: ignore[no-untyped-call]
+
+    def is_in_step(self) -> bool:
+        """Whether a replica follows its primary."""
+        return bool(self.ask("INFO")["master_link_status"] == "up")
 
     def start(self) -> None:
         with self._config.open("rb") as config, self._log.open("ab") as log:
@@ -72,7 +76,8 @@ class Member:
         self.kill()
 
     def _answers(self) -> bool:
-        assert self.process.poll() is None, self._log.read_text()
+        if self.process.poll() is not None:
+            raise RuntimeError(self._log.read_text())
         with contextlib.suppress(redis.ConnectionError):
             return bool(self.client.ping())
         return False
@@ -115,7 +120,7 @@ class LocalCluster:
         self.meet()
         for primary, replica in zip(self.primaries, self.replicas, strict=False):
             replica.ask("CLUSTER", "REPLICATE", primary.id)
-            until(lambda r=replica: r.ask("INFO")["master_link_status"] == "up")
+            until(replica.is_in_step)
 
     def _give(self, member: Member, first: int, last: int) -> None:
         """A server that holds keys has taken their slots by itself when it started."""
@@ -161,13 +166,13 @@ class LocalCluster:
         for member in self.members:
             if member.process.poll() is None:
                 return self.owner_of(member, slot)
-        raise AssertionError("nobody lives")
+        raise LookupError("nobody lives")
 
     def owner_of(self, asked: Member, slot: int) -> Member:
         for first, last, (_, port, *_), *_ in asked.ask("CLUSTER", "SLOTS"):
             if first <= slot <= last:
                 return next(member for member in self.members if member.port == port)
-        raise AssertionError(f"nobody has slot {slot}")
+        raise LookupError(f"nobody has slot {slot}")
 
     def slot(self, key: str) -> int:
         return int(self.members[0].ask("CLUSTER", "KEYSLOT", key))
@@ -187,5 +192,5 @@ def until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + START_S
     while not is_so():
         if time.monotonic() > deadline:
-            raise AssertionError("it never came true")
+            raise TimeoutError("it never came true")
         time.sleep(0.02)
