@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
@@ -10,6 +10,7 @@ from heapq import nlargest
 FRESH_MS = 100.0  # how long an offer is taken to hold: values move slowly, signals should be heard soon
 AS_GOOD = 0.99  # of the worth: pages this close cost no freshness
 FEW_SHARDS = 4  # asked for one answer without a thought of asking fewer
+MANY_PAGES = 8  # asked for at once, from which on their order within `FRESH_MS` is left to convenience
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class Offers:
 
     def __init__(self, shards: int) -> None:
         self._offers = [Offer() for _ in range(shards)]
+        self._asked: deque[tuple[float, int]] = deque()  # instant and pages of late
 
     def stale(self, now_ms: float) -> list[int]:
         """Shards whose offers are too old to choose by."""
@@ -35,19 +37,31 @@ class Offers:
     def note(self, shard: int, offer: Offer) -> None:
         self._offers[shard] = offer
 
-    def allot(self, count: int) -> tuple[list[int], float]:
+    def expect(self, count: int, now_ms: float) -> int:
+        """Pages likely to be asked for while an offer holds: as many as were of late, with these."""
+        self._asked.append((now_ms, count))
+        while not 0 <= now_ms - self._asked[0][0] < FRESH_MS:
+            self._asked.popleft()
+        return sum(asked for _, asked in self._asked)
+
+    def allot(self, count: int, soon: int = 0) -> tuple[list[int], float]:
         """The shard to ask for each of so many pages, the best page first, and the least worth of them.
 
         The best pages are asked for wherever they are; the last ones, where many shards have some as good,
-        from few of them.
+        from few of them. Where many are wanted and still more are `soon`, any of those will do: all are
+        served while their values hardly move.
         """
-        known = [(worth, at) for at, offer in enumerate(self._offers) for worth in offer.worths[:count]]
-        best = nlargest(count, known)
+        reach = max(count, soon) if count >= MANY_PAGES else count
+        known = [(worth, at) for at, offer in enumerate(self._offers) for worth in offer.worths[:reach]]
+        best = nlargest(reach, known)
         if not best:
             return [], 0.0
         level = best[-1][0]
-        if len({at for _, at in best}) > FEW_SHARDS:
-            best = _gathered(best, known, level)
+        if len(best) > count:
+            best = _gathered([], known, level, count)
+        elif len({at for _, at in best}) > FEW_SHARDS:
+            better = [(worth, at) for worth, at in best if worth * AS_GOOD > level]
+            best = _gathered(better, known, level, len(best))
         return [at for _, at in best], level * AS_GOOD
 
     def why_nothing(self) -> tuple[str, float]:
@@ -58,14 +72,13 @@ class Offers:
 
 
 def _gathered(
-    best: list[tuple[float, int]], known: list[tuple[float, int]], level: float
+    chosen: list[tuple[float, int]], known: list[tuple[float, int]], level: float, count: int
 ) -> list[tuple[float, int]]:
-    """As many pages as `best`, all but the clearly better ones from the shards that have most as good."""
-    chosen = [(worth, at) for worth, at in best if worth * AS_GOOD > level]
+    """So many pages: the chosen ones, the others from the shards that have most as good."""
     asked = Counter(at for _, at in chosen)
     alike = Counter(at for worth, at in known if worth >= level * AS_GOOD) - asked
     for at in sorted(alike, key=lambda at: (at not in asked, -alike[at])):
-        chosen += [(level, at)] * min(alike[at], len(best) - len(chosen))
+        chosen += [(level, at)] * min(alike[at], count - len(chosen))
     return chosen
 
 

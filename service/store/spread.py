@@ -70,8 +70,9 @@ class Spread:
         """Lease pages for the slots, asking again where somebody else was faster."""
         looked = set(self._offers.stale(now_ms))
         await self._ask(filled, {shard: [] for shard in looked}, 0.0, now, now_ms, options)
+        soon = self._offers.expect(len(filled.slots), now_ms)
         while filled.open:
-            shards, least = self._offers.allot(len(filled.open))
+            shards, least = self._offers.allot(len(filled.open), soon)
             if shards:
                 await self._ask(filled, filled.take(shards), least, now, now_ms, options)
                 looked -= set(shards)

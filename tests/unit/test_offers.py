@@ -51,6 +51,30 @@ def test_a_clearly_better_page_is_asked_for_all_the_same() -> None:
     assert Counter(shards)[15] <= 2
 
 
+def test_what_will_be_asked_for_soon_may_come_in_any_order_from_few_shards() -> None:
+    """Sixteen shards offer eight pages each, and all of them will be gone before the offers are old."""
+    offers = offers_of(*([10.0 - 0.1 * shard - at for at in range(8)] for shard in range(16)))
+    for _ in range(3):
+        soon = offers.expect(16, now_ms=0.0)
+    shards, least = offers.allot(16, soon)
+    assert (len(shards), soon) == (16, 48)
+    assert len(set(shards)) <= 6
+    worths = sorted((10.0 - 0.1 * shard - at for shard in range(16) for at in range(8)), reverse=True)
+    assert least == pytest.approx(0.99 * worths[47])
+
+
+def test_few_pages_are_the_best_whatever_is_asked_for_soon() -> None:
+    assert offers_of([1.0, 0.9], [3.0, 0.5]).allot(2, soon=100)[0] == [1, 0]
+
+
+def test_what_was_asked_for_long_ago_says_nothing_of_the_next_moment() -> None:
+    offers = offers_of([1.0])
+    offers.expect(50, now_ms=0.0)
+    assert offers.expect(8, now_ms=FRESH_MS) == 8
+    assert offers.expect(8, now_ms=FRESH_MS + 1) == 16
+    assert offers.expect(8, now_ms=0.0) == 8  # the clock has stepped back
+
+
 def test_an_offer_grows_stale() -> None:
     offers = offers_of([1.0], [1.0])
     offers.note(1, Offer([1.0], seen_ms=50.0))

@@ -150,6 +150,12 @@ local function fill(prefixes, now, raw, offset, order)
   return pages, rested_at, list
 end
 
+-- When the next of the hosts that take turns will have rested.
+local function next_turn(prefix, now)
+  local after = string.format('(%.3f', now)
+  return tonumber(redis_call('ZRANGEBYSCORE', prefix .. ':turns', after, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
+end
+
 -- Why too little could be leased though a slot was free, and when to ask again.
 local function why_nothing(prefixes, now, rested_at)
   local reason, wake = 'no-pages', rested_at
@@ -157,9 +163,9 @@ local function why_nothing(prefixes, now, rested_at)
   for _, prefix in ipairs(prefixes) do
     local note = note_of(prefix, now)
     note.wake = note.wake or wake_of(prefix)
-    local turn = first_score(prefix .. ':turns')
-    wake = min(wake, note.wake, turn)
-    if turn < math.huge or redis_call('EXISTS', prefix .. ':resting') == 1 then reason = 'politeness' end
+    local turn = next_turn(prefix, now)
+    wake = min(wake, note.wake, turn or math.huge)
+    if turn or redis_call('EXISTS', prefix .. ':resting') == 1 then reason = 'politeness' end
   end
   return reason, wake < math.huge and max(1, wake - now) or 1000
 end
