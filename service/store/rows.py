@@ -10,7 +10,6 @@ from service.address import url_of
 from service.domain import Lease, NewOutcome, NewRequests, NewSignal
 
 Row = tuple[Any, ...]
-RAW = 15  # of a lease's row: where its bytes are
 # A lease as `lua/common_lease.lua` packs it; host id, host and record follow, of the sizes it ends with.
 _LEASED = struct.Struct("<BIdddddBHH")
 # What of a record (`lua/common.lua`) a crawler gets: silent rate, when it was crawled in two parts, signals,
@@ -59,8 +58,7 @@ def read_leases(raw: bytes) -> list[Row]:
     """Pages as `next` and `lease` give them, one after the other.
 
     Each: whether the price follows its value, host id, page id, token, host, path, slot, expiry, value,
-    elapsed_ms (-1: never crawled), silent rate, signals, crawled_at, etag, last_modified, and the bytes it
-    was read from; instants in ms.
+    elapsed_ms (-1: never crawled), silent rate, signals, crawled_at, etag, last_modified; instants in ms.
     """
     rows: list[Row] = []
     at = 0
@@ -97,9 +95,20 @@ def _read_lease(raw: bytes, at: int) -> tuple[Row, int]:
         crawled + (crawled_high << 32),
         raw[etag_at:path_at].decode("latin-1"),
         modified,
-        raw[at:end],
     )
     return row, end
+
+
+def split_leases(raw: bytes) -> list[tuple[float, float | None, bytes]]:
+    """Slot, value if the price follows it, and bytes of each page that `lease` gave."""
+    found: list[tuple[float, float | None, bytes]] = []
+    at = 0
+    while at < len(raw):
+        priced, _, _, slot, _, value, _, *sizes = _LEASED.unpack_from(raw, at)
+        end = at + _LEASED.size + sum(sizes)
+        found.append((slot, value if priced else None, raw[at:end]))
+        at = end
+    return found
 
 
 def lease_from(row: Row) -> Lease:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Coroutine, Sequence
+from operator import itemgetter
 from typing import Any
 
 from service.clock import Clock
@@ -19,10 +20,10 @@ from service.errors import StoreUnavailable
 from service.store.connection import Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.offers import Offer, Offers, unused_tail
-from service.store.rows import RAW, Row, read_leases
+from service.store.rows import Row, read_leases, split_leases
 from service.store.wire import pack, unpack
 
-Rows = list[Row]
+Part = tuple[float, float | None, bytes]  # slot, value the price follows, and a page as its shard gave it
 log = logging.getLogger("freshet.store")
 
 
@@ -38,33 +39,33 @@ class Spread:
 
     async def next(
         self, requests: Sequence[tuple[str, int, bool]], options: dict[str, float]
-    ) -> tuple[str, float, list[Rows]]:
+    ) -> tuple[str, float, list[list[Row]]]:
         """(word, retry_after_ms, leases per request) over all shards."""
         now = await self._clock.argument()
         args = (now, options["lookahead_ms"], pack(requests))
         reply = await self._server.call("grant", [CONTROL], args)
         word, now_ms, retry_ms = reply[0].decode(), float(reply[1]), float(reply[2])
         first, gap_ms, shares = float(reply[3]), float(reply[4]), unpack(reply[5])
-        answers = [read_leases(kept) for kept in reply[6:]]
+        answers: list[bytes] = reply[6:]
         slots = [first + at * gap_ms for at in range(sum(shares))]
         if not slots:
             served = not any(n for (_, n, _), answer in zip(requests, answers, strict=True) if not answer)
-            return "leased" if served else word, retry_ms, answers
+            return "leased" if served else word, retry_ms, [read_leases(raw) for raw in answers]
         filled = _Filling(slots)
         try:
             await self._fill(filled, now, now_ms, options)
         finally:
-            given = _share_out(requests, shares, filled.rows, answers)
+            given = _share_out(requests, shares, filled.parts, answers)
             settled = self._settle(filled, now, first + len(slots) * gap_ms, given)
-            if given or len(filled.rows) < len(slots):
+            if given or len(filled.parts) < len(slots):
                 await settled
             else:
                 self._settle_later(settled)
-        if len(filled.rows) < len(slots):
+        if len(filled.parts) < len(slots):
             word, retry_ms = self._offers.why_nothing()
         elif len(slots) == sum(n for _, n, _ in requests):
             word = "leased"
-        return word, retry_ms, answers
+        return word, retry_ms, [read_leases(raw) for raw in answers]
 
     async def _fill(self, filled: _Filling, now: str, now_ms: float, options: dict[str, float]) -> None:
         """Lease pages for the slots, asking again where somebody else was faster."""
@@ -83,7 +84,7 @@ class Spread:
             # Nobody goes away empty before every shard has said so.
             await self._ask(filled, {shard: [] for shard in unseen}, 0.0, now, now_ms, options)
             looked.update(unseen)
-        if not filled.rows and filled.error is not None:
+        if not filled.parts and filled.error is not None:
             raise filled.error
 
     async def _ask(
@@ -107,7 +108,7 @@ class Spread:
                 self._offers.note(shard, Offer(seen_ms=now_ms))
                 continue
             word, retry_ms, ranked_by, rows, worths = reply
-            filled.add(read_leases(rows), slots, ranked_by.decode())
+            filled.add(split_leases(rows), slots, ranked_by.decode())
             self._offers.note(shard, Offer(unpack(worths), now_ms, word.decode(), float(retry_ms)))
 
     def _settle_later(self, settled: Coroutine[Any, Any, None]) -> None:
@@ -127,7 +128,7 @@ class Spread:
 
     async def _settle(self, filled: _Filling, now: str, after: float, given: list[tuple[str, bytes]]) -> None:
         unused = unused_tail(filled.slots, filled.used)
-        args = (now, f"{after:.6f}", unused, len(filled.rows), pack(filled.served), pack(given))
+        args = (now, f"{after:.6f}", unused, len(filled.parts), pack(filled.served), pack(given))
         await self._server.call("settle", [CONTROL], args)
 
 
@@ -138,7 +139,7 @@ class _Filling:
         self.slots = slots
         self.open = list(slots)
         self.used: set[float] = set()
-        self.rows: Rows = []
+        self.parts: list[Part] = []
         self.served: list[tuple[float, str]] = []  # values the price follows, and which value they are
         self.error: StoreUnavailable | None = None
 
@@ -151,29 +152,27 @@ class _Filling:
         self.open = self.open[len(shards) :]
         return taken
 
-    def add(self, rows: Rows, slots: list[float], ranked_by: str) -> None:
-        left = slots[len(rows) :]
+    def add(self, parts: list[Part], slots: list[float], ranked_by: str) -> None:
+        left = slots[len(parts) :]
         self.used.difference_update(left)
         self.open = sorted(self.open + left)
-        self.rows += rows
-        self.served += [(row[8], ranked_by) for row in rows if row[0]]
+        self.parts += parts
+        self.served += [(value, ranked_by) for _, value, _ in parts if value is not None]
 
 
 def _share_out(
-    requests: Sequence[tuple[str, int, bool]], shares: list[int], rows: Rows, answers: list[Rows]
+    requests: Sequence[tuple[str, int, bool]], shares: list[int], parts: list[Part], answers: list[bytes]
 ) -> list[tuple[str, bytes]]:
     """Give each request its share of the pages, earliest slot first; what to keep by request id."""
-    rows.sort(key=lambda row: row[6])
+    pages = [raw for _, _, raw in sorted(parts, key=itemgetter(0))]
     given = 0
-    kept: list[tuple[str, bytes]] = []
-    by_id: dict[str, Rows] = {}
+    by_id: dict[str, bytes] = {}
     for at, ((request_id, _, _), share) in enumerate(zip(requests, shares, strict=True)):
         if share:
-            answers[at] = rows[given : given + share]
+            answers[at] = b"".join(pages[given : given + share])
             given += share
             if request_id:
                 by_id[request_id] = answers[at]
-                kept.append((request_id, b"".join([row[RAW] for row in answers[at]])))
         elif request_id in by_id:
             answers[at] = by_id[request_id]  # a retry that came beside its first try
-    return kept
+    return list(by_id.items())
