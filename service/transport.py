@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from service.dispatcher import Waiting
+
+Headers = Sequence[tuple[bytes, bytes]]
+Reply = Callable[[int, Headers, bytes], None]  # status, headers, body; to be called once
+Take = Callable[[bytes, Reply], Waiting | None]
+TAKE = "take"  # where an application that takes requests as they are keeps its `Take` in its lifespan state
 
 
 class _Gathering:
@@ -40,10 +50,80 @@ class _Gathering:
 
 
 class OnePacket(HttpToolsProtocol):
-    """The server's own protocol, but an answer leaves in one piece."""
+    """The server's own protocol, but an answer leaves in one piece, and an application may take requests that
+    came whole as they are: then there is no parsing, no scope and no task.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        is_watched = config.access_log or self.limit_concurrency is not None
+        self._take: Take | None = None if is_watched else app_state.get(TAKE)
+        self._taken: Waiting | None = None  # by the application, and not answered yet
+        self._behind = b""  # what came after it
+        self._is_last = False
+        self._in_request = False  # its begin was read, but not its end
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._line = transport
         super().connection_made(cast(asyncio.Transport, _Gathering(transport)))
+
+    def data_received(self, data: bytes) -> None:
+        if self._taken is not None:
+            self._behind += data
+            self.flow.pause_reading()
+            return
+        if self._take is not None and self._is_free():
+            self._taken = self._take(data, self._reply)
+        if self._taken is None:
+            super().data_received(data)
+        else:
+            self._unset_keepalive_if_required()
+
+    def on_message_begin(self) -> None:
+        self._in_request = True
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        self._in_request = False
+        super().on_message_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._taken is not None:
+            self._taken.is_gone = True
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        if self._taken is None:
+            super().shutdown()
+        else:
+            self._is_last = True
+
+    def _is_free(self) -> bool:
+        """Whether the next bytes begin a request that can be answered at once."""
+        cycle = cast(RequestResponseCycle | None, self.cycle)  # of the last request that was not taken
+        is_answered = cycle is None or cycle.response_complete
+        return is_answered and not self._in_request and not self.flow.write_paused
+
+    def _reply(self, status: int, headers: Headers, body: bytes) -> None:
+        """Answer what was taken, as the server itself would."""
+        self._taken = None
+        if self._line.is_closing():  # the caller hung up meanwhile
+            return
+        last = [(b"connection", b"close")] if self._is_last else []
+        lines = [b"%b: %b\r\n" % line for line in (*self.server_state.default_headers, *headers, *last)]
+        self._line.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", body]))
+        if self._is_last:
+            self._line.close()
+        self.on_response_complete()
+        if self._behind:
+            data, self._behind = self._behind, b""
+            self.data_received(data)
 
 
 UVICORN: dict[str, Any] = {

@@ -72,7 +72,7 @@ class Front(FastAPI):
 
 def _read(scope: Scope, receive: Receive) -> Asked | None:
     """The request, or None where it is for the framework."""
-    parameters = _read_query(scope["query_string"])
+    parameters = read_query(scope["query_string"])
     given_id, authorization = b"", ""
     for name, value in scope["headers"]:
         if name == b"x-request-id":
@@ -85,7 +85,7 @@ def _read(scope: Scope, receive: Receive) -> Asked | None:
 
 
 @lru_cache(maxsize=4096)
-def _read_query(query: bytes) -> tuple[int, float] | None:
+def read_query(query: bytes) -> tuple[int, float] | None:
     """How many pages, and how long to wait; None unless every parameter is plain, known and given once."""
     found: dict[str, str] = {}
     for part in query.decode("latin-1").split("&") if query else ():
