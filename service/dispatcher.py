@@ -126,12 +126,11 @@ class Dispatcher:
 
     def ask(self, request_id: str, count: int, wait_s: float, give: Give) -> Waiting:
         """As `next`, for a caller that is called back."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait_s if wait_s else 0.0
+        deadline = asyncio.get_running_loop().time() + wait_s if wait_s else 0.0
         waiting = Waiting(request_id, count, self._most, deadline, give)
         self._fresh.append(waiting)
         if self._turn is None:  # requests that arrive in one turn share a call
-            self._turn = loop.call_soon(self._look)
+            self._turn = asyncio.get_running_loop().call_soon(self._look)
         return waiting
 
     async def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 from uvicorn import Config
@@ -12,8 +12,7 @@ from uvicorn.server import ServerState
 
 from service.dispatcher import Waiting
 
-Headers = Sequence[tuple[bytes, bytes]]
-Reply = Callable[[int, Headers, bytes], None]  # status, headers, body; to be called once
+Reply = Callable[[int, bytes, bytes], None]  # status, lines of headers, body; to be called once
 Take = Callable[[bytes, Reply], Waiting | None]
 TAKE = "take"  # where an application that takes requests as they are keeps its `Take` in its lifespan state
 
@@ -68,6 +67,7 @@ class OnePacket(HttpToolsProtocol):
         self._behind = b""  # what came after it
         self._is_last = False
         self._in_request = False  # its begin was read, but not its end
+        self._idle_since = 0.0  # by the clock of the loop
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._line = transport
@@ -82,8 +82,6 @@ class OnePacket(HttpToolsProtocol):
             self._taken = self._take(data, self._reply)
         if self._taken is None:
             super().data_received(data)
-        else:
-            self._unset_keepalive_if_required()
 
     def on_message_begin(self) -> None:
         self._in_request = True
@@ -110,20 +108,40 @@ class OnePacket(HttpToolsProtocol):
         is_answered = cycle is None or cycle.response_complete
         return is_answered and not self._in_request and not self.flow.write_paused
 
-    def _reply(self, status: int, headers: Headers, body: bytes) -> None:
+    def _reply(self, status: int, lines: bytes, body: bytes) -> None:
         """Answer what was taken, as the server itself would."""
         self._taken = None
         if self._line.is_closing():  # the caller hung up meanwhile
             return
-        last = [(b"connection", b"close")] if self._is_last else []
-        lines = [b"%b: %b\r\n" % line for line in (*self.server_state.default_headers, *headers, *last)]
-        self._line.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", body]))
+        usual = [b"%b: %b\r\n" % line for line in self.server_state.default_headers]
+        last = b"connection: close\r\n" if self._is_last else b""
+        self._line.write(b"".join([STATUS_LINE[status], *usual, lines, last, b"\r\n", body]))
+        self.server_state.total_requests += 1
+        self._wait_for_more()
+
+    def _wait_for_more(self) -> None:
         if self._is_last:
             self._line.close()
-        self.on_response_complete()
+            return
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._end_if_idle_for(self.timeout_keep_alive)
         if self._behind:
             data, self._behind = self._behind, b""
+            self.flow.resume_reading()
             self.data_received(data)
+
+    def _end_if_idle_for(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """A timer set and cancelled for each request costs more than one that looks again when it is over."""
+        self.timeout_keep_alive_task = None
+        left_s = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if self._taken is None and left_s > 0:
+            self._end_if_idle_for(left_s)
+        elif self._taken is None:
+            super().timeout_keep_alive_handler()
 
 
 UVICORN: dict[str, Any] = {

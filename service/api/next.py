@@ -63,16 +63,26 @@ async def lease_pages(frontier: Frontier, request_id: str, n: int, wait_s: float
     return answer_of(await frontier.next(request_id, n, wait_s))
 
 
-def answer_of(found: Leases | Nothing) -> RawResponse:
+def answer_of(found: Leases | Nothing) -> Response:
     """What there is for a request, as it is sent."""
     if isinstance(found, Nothing):
         return _empty(found)
-    telemetry.NEXT_PAGES.inc(len(found))
-    body = _encode(NextAnswer([_render(row) for row in found]))
-    return RawResponse(200, [_NO_STORE, (b"content-length", b"%d" % len(body)), JSON], body)
+    body = render_pages(found)
+    return RawResponse(200, page_headers(b"%d" % len(body)), body)
 
 
-def _empty(nothing: Nothing) -> RawResponse:
+def page_headers(length: bytes) -> list[tuple[bytes, bytes]]:
+    """Of an answer with pages."""
+    return [_NO_STORE, (b"content-length", length), JSON]
+
+
+def render_pages(rows: Leases) -> bytes:
+    """The body that hands these pages out; they count as handed out from now on."""
+    telemetry.NEXT_PAGES.inc(len(rows))
+    return _encode(NextAnswer([_render(row) for row in rows]))
+
+
+def _empty(nothing: Nothing) -> Response:
     _count_empty(nothing.reason).inc()
     headers = [
         _NO_STORE,
@@ -85,8 +95,8 @@ def _empty(nothing: Nothing) -> RawResponse:
 
 def _render(row: Sequence[Any]) -> LeaseOut:
     """As of `rows.lease_from`, without making a lease first: there are tens of thousands a second."""
-    (_, host_id, page_id, token, host, path, slot_ms, expires_ms, value, elapsed_ms, silent_rate) = row[:11]
-    signals, crawled_ms, etag, modified = row[11:]
+    _, host_id, page_id, token, host, path, slot_ms, expires_ms, value, elapsed_ms, *rest = row
+    silent_rate, signals, crawled_ms, etag, modified = rest
     is_crawled = elapsed_ms >= 0
     return LeaseOut(
         url_of(host, path),
