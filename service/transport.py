@@ -70,7 +70,6 @@ class OnePacket(HttpToolsProtocol):
         self._idle_since = 0.0  # by the clock of the loop
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._line = transport
         super().connection_made(cast(asyncio.Transport, _Gathering(transport)))
 
     def data_received(self, data: bytes) -> None:
@@ -111,17 +110,17 @@ class OnePacket(HttpToolsProtocol):
     def _reply(self, status: int, lines: bytes, body: bytes) -> None:
         """Answer what was taken, as the server itself would."""
         self._taken = None
-        if self._line.is_closing():  # the caller hung up meanwhile
+        if self.transport.is_closing():  # the caller hung up meanwhile
             return
         usual = [b"%b: %b\r\n" % line for line in self.server_state.default_headers]
         last = b"connection: close\r\n" if self._is_last else b""
-        self._line.write(b"".join([STATUS_LINE[status], *usual, lines, last, b"\r\n", body]))
+        self.transport.write(b"".join([STATUS_LINE[status], *usual, lines, last, b"\r\n", body]))
         self.server_state.total_requests += 1
         self._wait_for_more()
 
     def _wait_for_more(self) -> None:
         if self._is_last:
-            self._line.close()
+            self.transport.close()
             return
         self._idle_since = self.loop.time()
         if self.timeout_keep_alive_task is None:
