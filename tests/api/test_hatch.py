@@ -113,9 +113,19 @@ async def ask(listener: Listener, data: bytes) -> bytes:
         caller.hang_up()
 
 
+@pytest.fixture(autouse=True)
+def keys_stay_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is."""
+    monkeypatch.setattr("service.api.auth.FRESH_S", 1e6)
+
+
+async def keys_are_read(client: httpx.AsyncClient) -> None:
+    await client.app.state.gate.check("", frozenset())  # type: ignore[attr-defined]
+
+
 @pytest.fixture
 async def listener(client: httpx.AsyncClient) -> AsyncIterator[Listener]:
-    await client.app.state.gate.check("", frozenset())  # type: ignore[attr-defined]
+    await keys_are_read(client)
     async with Listener(client.app) as listener:  # type: ignore[attr-defined]
         yield listener
 
@@ -207,6 +217,15 @@ async def test_keys_open_the_same_doors(client: httpx.AsyncClient, role: str) ->
         first = await ask(listener, request)  # reads the keys
         assert await ask(listener, request) == await ask(ordinary, request) == first
     assert len(listener.taken) == (1 if role in ("crawler", "operator") else 0)
+
+
+async def test_who_asks_when_the_keys_have_aged_has_them_read(
+    client: httpx.AsyncClient, listener: Listener
+) -> None:
+    client.app.state.gate._read_at = -1e9  # type: ignore[attr-defined]
+    for _ in range(2):
+        assert b"204 No Content" in await ask(listener, PLAIN)
+    assert len(listener.taken) == 1
 
 
 async def test_a_request_in_two_pieces_is_answered(listener: Listener) -> None:
@@ -310,15 +329,33 @@ async def test_a_request_under_way_is_answered_before_the_service_stops(
     assert await waits.is_ended()
 
 
-async def test_an_idle_connection_ends_in_time_but_not_one_that_waits(client: httpx.AsyncClient) -> None:
-    await client.app.state.gate.check("", frozenset())  # type: ignore[attr-defined]
+async def test_an_idle_connection_ends_in_time(client: httpx.AsyncClient) -> None:
+    await keys_are_read(client)
     async with Listener(client.app, keep_alive_s=0.05) as listener:  # type: ignore[attr-defined]
         caller = await Caller.of(listener)
-        for _ in range(2):
-            caller.send(get("/next?wait=0.2"))
-            assert b"204 No Content" in await caller.answer()
+        caller.send(PLAIN)
+        assert b"204 No Content" in await caller.answer()
         assert await caller.is_ended()
-    assert len(listener.taken) == 2
+    assert len(listener.taken) == 1
+
+
+async def test_a_connection_that_is_not_idle_for_long_enough_stays(
+    client: httpx.AsyncClient, listener: Listener
+) -> None:
+    caller = await Caller.of(listener)
+    caller.send(PLAIN)
+    await caller.answer()
+    (connection,) = listener.state.connections
+    connection.timeout_keep_alive_handler()  # answered a moment ago
+    caller.send(get("/next?wait=20"))
+    await somebody_waits(client)
+    connection._idle_since -= 1000
+    connection.timeout_keep_alive_handler()  # and now it waits
+    await put(client, "https://one.example/")
+    assert b"https://one.example/" in await caller.answer()
+    connection._idle_since -= 1000
+    connection.timeout_keep_alive_handler()
+    assert await caller.is_ended()
 
 
 async def test_a_caller_that_does_not_read_is_not_answered_on_and_on(listener: Listener) -> None:
