@@ -27,6 +27,7 @@ from service.api import (
 )
 from service.api.auth import Gate
 from service.api.front import Front
+from service.api.hatch import Hatch
 from service.api.middleware import RequestContext
 from service.api.openapi import components
 from service.clock import Clock, ServerClock
@@ -35,6 +36,7 @@ from service.frontier import Frontier
 from service.settings import Settings
 from service.store.connection import Server
 from service.store.keyring import Keyring
+from service.transport import TAKE
 
 log = logging.getLogger("freshet.app")
 RETRY_S = 1.0
@@ -46,7 +48,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
     """The service over the store at `settings.redis_url`."""
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         server = Server(settings.redis_url)
         frontier = Frontier(server, clock or ServerClock(), settings)
         app.state.frontier = frontier
@@ -57,7 +59,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
         gc.collect()
         gc.freeze()  # what exists now lives as long as the process: scanning it again costs latency
         try:
-            yield
+            yield {TAKE: Hatch(frontier, app.state.gate).take}
         finally:
             gc.unfreeze()
             waiting.cancel()

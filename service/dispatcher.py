@@ -10,16 +10,20 @@ done the same.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
 from service.domain import Nothing
 
+log = logging.getLogger("freshet.dispatcher")
 Leases = list[Any]  # of one request, as the store gives them
-Finish = Callable[[Leases | Nothing], Any]  # makes what the caller gets
+Answer = Leases | Nothing | Exception
+Give = Callable[[Answer], None]  # takes what there is for a caller; called once
 Ask = tuple[str, int, bool]  # request id or '', how many pages, whether it goes on with a batch
 Serve = Callable[[Sequence[Ask]], Awaitable[tuple[list[Leases], Nothing]]]
 PAGES_PER_CALL = 64  # so many are leased in a few milliseconds
@@ -28,24 +32,21 @@ FEW = 16  # requests that are not shared out among calls: a call has a cost of i
 LONGEST_SLEEP_S = 0.25  # so that a dial turned up elsewhere is noticed while waiting for a far slot
 
 
-class _Waiting:
+class Waiting:
     """A request, and how its answer is to be given."""
 
-    __slots__ = ("answer", "count", "deadline", "finish", "leases", "most", "request_id")
+    __slots__ = ("_count", "_give", "_most", "deadline", "is_gone", "leases", "next_count", "request_id")
 
-    def __init__(self, request_id: str, count: int, most: int, deadline: float, finish: Finish) -> None:
+    def __init__(self, request_id: str, count: int, most: int, deadline: float, give: Give) -> None:
         self.request_id = request_id
-        self.count = count
-        self.most = most
+        self._count = count
+        self._most = most
         self.deadline = deadline
-        self.finish = finish
+        self._give = give
         self.leases: Leases = []
-        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    @property
-    def next_count(self) -> int:
-        """Pages of its next call: the same in every try, so that a retry finds what each call gave."""
-        return min(self.count - len(self.leases), self.most)
+        self.is_gone = False  # the caller hung up; what is leased for it already runs out by itself
+        # Pages of its next call: the same in every try, so that a retry finds what each call gave.
+        self.next_count = min(count, most)
 
     def ask(self) -> Ask:
         if not self.leases:
@@ -57,41 +58,45 @@ class _Waiting:
         """Keep what a call gave; whether another may give more."""
         is_full = len(leases) == self.next_count
         self.leases = self.leases + leases if self.leases else leases
-        return is_full and len(self.leases) < self.count
+        self.next_count = min(self._count - len(self.leases), self._most)
+        return is_full and self.next_count > 0
 
-    def give(self, answer: Leases | Nothing) -> None:
-        """Unless the caller hung up; its leases run out by themselves."""
-        if self.answer.done():
-            return
+    def answer(self, answer: Answer) -> None:
+        """Only the first counts: on a connection a second would be taken for the next request's."""
+        give, self._give = self._give, _drop
         try:
-            self.answer.set_result(self.finish(answer))
-        except Exception as error:
-            self.answer.set_exception(error)
-
-    def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
+            give(answer)
+        except Exception:  # who is answered after this one must be
+            log.exception("answer_not_given")
 
 
-def _give(answered: list[tuple[_Waiting, Leases | Nothing]]) -> None:
+def _drop(_: Answer) -> None:
+    pass
+
+
+def _give(answered: list[tuple[Waiting, Answer]]) -> None:
     for waiting, answer in answered:
-        waiting.give(answer)
+        waiting.answer(answer)
 
 
-def _next_group(queue: deque[_Waiting], most: int) -> list[_Waiting]:
+def _next_group(queue: deque[Waiting], most: int, room: int) -> list[Waiting]:
     """The first of the queue, at most so many, whose pages one call gives; none of those who hung up."""
-    group: list[_Waiting] = []
-    room = queue[0].most
+    group: list[Waiting] = []
     while queue and len(group) < most and queue[0].next_count <= room:
         waiting = queue.popleft()
-        if not waiting.answer.done():
+        if not waiting.is_gone:
             room -= waiting.next_count
             group.append(waiting)
     return group
 
 
-def as_it_is(answer: Leases | Nothing) -> Leases | Nothing:
-    return answer
+def _settle(answered: asyncio.Future[Leases | Nothing], answer: Answer) -> None:
+    if answered.done():  # the caller hung up
+        return
+    if isinstance(answer, Exception):
+        answered.set_exception(answer)
+    else:
+        answered.set_result(answer)
 
 
 class Dispatcher:
@@ -102,23 +107,31 @@ class Dispatcher:
         self._serve = serve
         self._most = most
         self._most_calls = calls
-        self._fresh: list[_Waiting] = []
-        self._patient: list[_Waiting] = []
-        self._queue: deque[_Waiting] = deque()
-        self._under_way: list[list[_Waiting]] = []
+        self._fresh: list[Waiting] = []
+        self._patient: list[Waiting] = []
+        self._queue: deque[Waiting] = deque()
+        self._under_way: list[list[Waiting]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn: asyncio.Handle | None = None
         self._retry: asyncio.TimerHandle | None = None
 
-    async def next(self, request_id: str, count: int, wait_s: float, finish: Finish = as_it_is) -> Any:
-        """What `finish` makes of up to `count` leases; holds on for up to `wait_s` while there are none."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait_s if wait_s else 0.0
-        waiting = _Waiting(request_id, count, self._most, deadline, finish)
+    async def next(self, request_id: str, count: int, wait_s: float) -> Leases | Nothing:
+        """Up to `count` leases; holds on for up to `wait_s` while there are none."""
+        answered: asyncio.Future[Leases | Nothing] = asyncio.get_running_loop().create_future()
+        waiting = self.ask(request_id, count, wait_s, partial(_settle, answered))
+        try:
+            return await answered
+        finally:
+            waiting.is_gone = True
+
+    def ask(self, request_id: str, count: int, wait_s: float, give: Give) -> Waiting:
+        """As `next`, for a caller that is called back."""
+        deadline = asyncio.get_running_loop().time() + wait_s if wait_s else 0.0
+        waiting = Waiting(request_id, count, self._most, deadline, give)
         self._fresh.append(waiting)
         if self._turn is None:  # requests that arrive in one turn share a call
-            self._turn = loop.call_soon(self._look)
-        return await waiting.answer
+            self._turn = asyncio.get_running_loop().call_soon(self._look)
+        return waiting
 
     async def close(self) -> None:
         """Stop serving; who still waits gets nothing."""
@@ -129,7 +142,7 @@ class Dispatcher:
         for task in tasks:
             task.cancel()
         for waiting in [*chain(*self._under_way), *self._queue, *self._patient, *self._fresh]:
-            waiting.give(Nothing("pace", 1.0))
+            waiting.answer(Nothing("pace", 1.0))
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _look(self) -> None:
@@ -141,7 +154,7 @@ class Dispatcher:
         self._queue.extend(self._fresh)
         self._fresh = []
         while self._queue and self._may_call():
-            group = _next_group(self._queue, self._share())
+            group = _next_group(self._queue, self._share(), self._most)
             if group:
                 self._under_way.append(group)
                 task = asyncio.create_task(self._call(group))
@@ -159,29 +172,27 @@ class Dispatcher:
         """
         return max(FEW, math.ceil((len(self._queue) + sum(map(len, self._under_way))) / self._most_calls))
 
-    async def _call(self, group: list[_Waiting]) -> None:
+    async def _call(self, group: list[Waiting]) -> None:
         """One script call; the next is on its way before its answers are made."""
-        answered: list[tuple[_Waiting, Leases | Nothing]] = []
         try:
             answers, nothing = await self._serve([waiting.ask() for waiting in group])
             answered = self._sort_out(group, answers, nothing)
         except Exception as error:
-            for waiting in group:
-                waiting.fail(error)
+            answered = [(waiting, error) for waiting in group]
         finally:
             self._under_way.remove(group)
         self._look()
         asyncio.get_running_loop().call_soon(_give, answered)
 
     def _sort_out(
-        self, group: list[_Waiting], answers: list[Leases], nothing: Nothing
-    ) -> list[tuple[_Waiting, Leases | Nothing]]:
+        self, group: list[Waiting], answers: list[Leases], nothing: Nothing
+    ) -> list[tuple[Waiting, Answer]]:
         """Who is to be answered; who may get more joins the queue again, who may wait is asked for later."""
         now = asyncio.get_running_loop().time()
-        answered: list[tuple[_Waiting, Leases | Nothing]] = []
+        answered: list[tuple[Waiting, Answer]] = []
         retry_at = now + min(nothing.retry_after_s, LONGEST_SLEEP_S)
         for waiting, leases in zip(group, answers, strict=True):
-            if waiting.take(leases) and not waiting.answer.done():
+            if waiting.take(leases) and not waiting.is_gone:
                 self._queue.append(waiting)
             elif waiting.leases or waiting.deadline <= now:
                 answered.append((waiting, waiting.leases or nothing))

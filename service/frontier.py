@@ -15,7 +15,7 @@ from typing import Any
 from service.address import Address, shard_of
 from service.calibration import Calibration
 from service.clock import Clock
-from service.dispatcher import PAGES_PER_CALL, Ask, Dispatcher, Finish, Leases, as_it_is
+from service.dispatcher import PAGES_PER_CALL, Ask, Dispatcher, Give, Leases, Waiting
 from service.domain import (
     Bandwidth,
     Host,
@@ -37,7 +37,7 @@ from service.store.observations import Observations
 from service.store.offers import FEW_SHARDS
 from service.store.pages import Groups, Pages, PageState
 from service.store.records import read_record
-from service.store.rows import Row, lease_from, outcome_row, requests_row, signal_row
+from service.store.rows import Row, outcome_row, requests_row, signal_row
 from service.store.shards import Shards
 from service.sums import read_said
 
@@ -66,17 +66,15 @@ class Frontier:
         await self.control.set_bandwidth(self.settings.bandwidth, only_first=True)
         self.prepared = True
 
-    def next(
-        self, request_id: str, count: int, wait_s: float, finish: Finish = as_it_is
-    ) -> Coroutine[Any, Any, Any]:
-        """What `finish` makes of the pages worth most now; one round trip shared by all requests waiting in
-        this process.
+    def next(self, request_id: str, count: int, wait_s: float) -> Coroutine[Any, Any, Leases | Nothing]:
+        """The pages worth most now, as rows (`rows.lease_from` reads one); one round trip shared by all
+        requests waiting in this process.
         """
+        return self._dispatcher.next(request_id, count, wait_s)
 
-        def read(answer: Leases | Nothing) -> Any:
-            return finish(answer if isinstance(answer, Nothing) else [lease_from(row) for row in answer])
-
-        return self._dispatcher.next(request_id, count, wait_s, read)
+    def ask(self, request_id: str, count: int, wait_s: float, give: Give) -> Waiting:
+        """As `next`, for a caller that is called back, also with what went wrong."""
+        return self._dispatcher.ask(request_id, count, wait_s, give)
 
     async def _serve(self, requests: Sequence[Ask]) -> tuple[list[Leases], Nothing]:
         settings = self.settings

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from service.timings import Timings
+
 REGISTRY = CollectorRegistry()
 
 _FAST = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
@@ -56,9 +58,8 @@ SIGNALS = Counter(
     ["source", "result"],
     registry=REGISTRY,
 )
-REQUEST_SECONDS = Histogram(
-    "freshet_request_seconds", "Time to answer.", ["route"], buckets=_FAST, registry=REGISTRY
-)
+REQUEST_SECONDS = Timings("freshet_request_seconds", "Time to answer.", "route", _FAST)
+REGISTRY.register(REQUEST_SECONDS)
 REDIS_SECONDS = Histogram(
     "freshet_redis_seconds",
     "Time a store function took.",

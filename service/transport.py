@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from service.dispatcher import Waiting
+
+Reply = Callable[[int, bytes, bytes], None]  # status, lines of headers, body; to be called once
+Take = Callable[[bytes, Reply], Waiting | None]
+TAKE = "take"  # where an application that takes requests as they are keeps its `Take` in its lifespan state
 
 
 class _Gathering:
@@ -40,10 +49,98 @@ class _Gathering:
 
 
 class OnePacket(HttpToolsProtocol):
-    """The server's own protocol, but an answer leaves in one piece."""
+    """The server's own protocol, but an answer leaves in one piece, and an application may take requests that
+    came whole as they are: then there is no parsing, no scope and no task.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        is_watched = config.access_log or self.limit_concurrency is not None
+        self._take: Take | None = None if is_watched else app_state.get(TAKE)
+        self._taken: Waiting | None = None  # by the application, and not answered yet
+        self._behind = b""  # what came after it
+        self._is_last = False
+        self._in_request = False  # its begin was read, but not its end
+        self._idle_since = 0.0  # by the clock of the loop
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast(asyncio.Transport, _Gathering(transport)))
+
+    def data_received(self, data: bytes) -> None:
+        if self._taken is not None:
+            self._behind += data
+            self.flow.pause_reading()
+            return
+        if self._take is not None and self._is_free():
+            self._taken = self._take(data, self._reply)
+        if self._taken is None:
+            super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        self._in_request = True
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        self._in_request = False
+        super().on_message_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._taken is not None:
+            self._taken.is_gone = True
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        if self._taken is None:
+            super().shutdown()
+        else:
+            self._is_last = True
+
+    def _is_free(self) -> bool:
+        """Whether the next bytes begin a request that can be answered at once."""
+        cycle = cast(RequestResponseCycle | None, self.cycle)  # of the last request that was not taken
+        is_answered = cycle is None or cycle.response_complete
+        return is_answered and not self._in_request and not self.flow.write_paused
+
+    def _reply(self, status: int, lines: bytes, body: bytes) -> None:
+        """Answer what was taken, as the server itself would."""
+        self._taken = None
+        if self.transport.is_closing():  # the caller hung up meanwhile
+            return
+        usual = [b"%b: %b\r\n" % line for line in self.server_state.default_headers]
+        last = b"connection: close\r\n" if self._is_last else b""
+        self.transport.write(b"".join([STATUS_LINE[status], *usual, lines, last, b"\r\n", body]))
+        self.server_state.total_requests += 1
+        self._wait_for_more()
+
+    def _wait_for_more(self) -> None:
+        if self._is_last:
+            self.transport.close()
+            return
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._end_if_idle_for(self.timeout_keep_alive)
+        if self._behind:
+            data, self._behind = self._behind, b""
+            self.flow.resume_reading()
+            self.data_received(data)
+
+    def _end_if_idle_for(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """A timer set and cancelled for each request costs more than one that looks again when it is over."""
+        self.timeout_keep_alive_task = None
+        left_s = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if self._taken is None and left_s > 0:
+            self._end_if_idle_for(left_s)
+        elif self._taken is None:
+            super().timeout_keep_alive_handler()
 
 
 UVICORN: dict[str, Any] = {

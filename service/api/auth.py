@@ -30,13 +30,25 @@ class Gate:
             self._keys, self._read_at = await self._keyring.all(), now
         if not self._keys:
             return None
-        scheme, _, secret = authorization.partition(" ")
-        key = find(self._keys, secret.strip()) if scheme.lower() == "bearer" else None
+        key = self._find(authorization)
         if key is None:
             raise Problem(401, "a valid key is needed: Authorization: Bearer <key>", headers=_CHALLENGE)
         if key.role not in roles:
             raise Problem(403, f"a key of role {key.role} may not do this")
         return key
+
+    def admits(self, authorization: str, roles: frozenset[str]) -> bool:
+        """Whether the keys as last seen let the caller in; where they are old or do not, `check` decides."""
+        if time.monotonic() - self._read_at >= FRESH_S:
+            return False
+        if not self._keys:
+            return True
+        key = self._find(authorization)
+        return key is not None and key.role in roles
+
+    def _find(self, authorization: str) -> Key | None:
+        scheme, _, secret = authorization.partition(" ")
+        return find(self._keys, secret.strip()) if scheme.lower() == "bearer" else None
 
 
 def sender_of(request: Request) -> str:

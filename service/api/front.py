@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
-from prometheus_client import Histogram
 from starlette.types import Receive, Scope, Send
 
 from service import telemetry
@@ -26,6 +25,7 @@ from service.api.outcomes import post_outcomes
 from service.api.problems import problem_of, render
 from service.api.signals import post_signals
 from service.store.keyring import Key
+from service.timings import Timing
 
 _PLAIN = re.compile(r"n=[1-9]\d{0,3}|wait=\d{1,2}(\.\d{1,6})?|crawler=[\w.:~-]{0,128}", re.ASCII)
 
@@ -45,7 +45,7 @@ class Hot(NamedTuple):
     """A route: who may use it, where its time is counted, and what answers."""
 
     roles: frozenset[str]
-    seconds: Histogram
+    seconds: Timing
     answer: Callable[[FastAPI, Asked, Key | None], Awaitable[Response]]
 
 
@@ -72,7 +72,7 @@ class Front(FastAPI):
 
 def _read(scope: Scope, receive: Receive) -> Asked | None:
     """The request, or None where it is for the framework."""
-    parameters = _read_query(scope["query_string"])
+    parameters = read_query(scope["query_string"])
     given_id, authorization = b"", ""
     for name, value in scope["headers"]:
         if name == b"x-request-id":
@@ -85,7 +85,7 @@ def _read(scope: Scope, receive: Receive) -> Asked | None:
 
 
 @lru_cache(maxsize=4096)
-def _read_query(query: bytes) -> tuple[int, float] | None:
+def read_query(query: bytes) -> tuple[int, float] | None:
     """How many pages, and how long to wait; None unless every parameter is plain, known and given once."""
     found: dict[str, str] = {}
     for part in query.decode("latin-1").split("&") if query else ():

@@ -20,14 +20,19 @@ class InvalidInstant(SchedulerError):
 
 
 def render_instant(at: float) -> str:
-    seconds, microseconds = divmod(round(at * 1_000_000), 1_000_000)
-    minutes, second = divmod(seconds, 60)
-    day, minute = divmod(minutes, 24 * 60)
-    return f"{_day(day)}{_MINUTES[minute]}{_SECONDS[second]}{_MILLISECONDS[microseconds // 1000]}"
+    minute, milliseconds = divmod(round(at * 1_000_000) // 1000, 60_000)
+    return f"{_minute(minute)}{_SECONDS[milliseconds // 1000]}{_MILLISECONDS[milliseconds % 1000]}"
 
 
 def render_optional(at: float | None) -> str | None:
     return None if at is None else render_instant(at)
+
+
+@lru_cache(maxsize=65536)
+def _minute(at: int) -> str:
+    """Slots and expiries share few minutes, and most pages were crawled in the last weeks'."""
+    day, minute = divmod(at, 24 * 60)
+    return f"{_day(day)}{_MINUTES[minute]}"
 
 
 @lru_cache(maxsize=4096)

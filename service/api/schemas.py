@@ -117,7 +117,7 @@ class OutcomesAnswer(Struct):
     rejected: list[Rejected]
 
 
-class LeaseOut(Struct):
+class LeaseOut(Struct, gc=False):
     """A page to crawl, and the right to do so until `lease_expires_at`."""
 
     url: str

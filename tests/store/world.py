@@ -19,6 +19,7 @@ from service.store.hosts import read_stored_host
 from service.store.keys import shard_prefixes
 from service.store.pages import PageState
 from service.store.records import Record, read_record
+from service.store.rows import lease_from
 
 SHARDS = 4
 DEFAULTS: dict[str, Any] = {
@@ -56,7 +57,8 @@ class World:
         return await self.frontier.delete_pages([_address(url) for url in urls])
 
     async def ask(self, n: int = 1, request_id: str = "") -> list[Lease] | Nothing:
-        return await self.frontier.next(request_id, n, 0.0)
+        answer = await self.frontier.next(request_id, n, 0.0)
+        return answer if isinstance(answer, Nothing) else [lease_from(row) for row in answer]
 
     async def next(self, n: int = 1, request_id: str = "") -> list[Lease]:
         answer = await self.ask(n, request_id)

@@ -261,23 +261,43 @@ async def test_the_next_call_is_on_its_way_before_answers_are_made(
     """Otherwise the store waits while answers are written."""
     store.stock = 2
     store.gate.clear()
-    first = asyncio.create_task(dispatcher.next("first", 1, 0, lambda _: len(store.calls)))
+    calls: list[int] = []
+    dispatcher.ask("first", 1, 0, lambda _: calls.append(len(store.calls)))
     await until(store, 1)
     second = asyncio.create_task(dispatcher.next("second", 1, 0))
     await asyncio.sleep(0)
     store.gate.set()
-    assert await first == 2
     assert len(await second) == 1
+    assert calls == [2]
 
 
-async def test_an_answer_that_cannot_be_made_is_its_callers_failure_alone(
-    dispatcher: Dispatcher, store: Store
+async def test_a_caller_that_cannot_be_answered_is_the_only_one(
+    dispatcher: Dispatcher, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store.stock = 3
-    calls = [dispatcher.next(str(at), 1, 0, lambda _, at=at: 1 / at) for at in range(3)]
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert isinstance(answers[0], ZeroDivisionError)
-    assert answers[1:] == [1.0, 0.5]
+    store.stock = 2
+
+    def fail(_: object) -> None:
+        raise ZeroDivisionError
+
+    dispatcher.ask("a", 1, 0, fail)
+    assert len(await dispatcher.next("b", 1, 0)) == 1
+    assert [record.message for record in caplog.records] == ["answer_not_given"]
+
+
+async def test_only_the_first_answer_is_given(dispatcher: Dispatcher) -> None:
+    answers: list[object] = []
+    waiting = dispatcher.ask("a", 1, 0, answers.append)
+    waiting.answer([])
+    waiting.answer(Nothing("pace", 1.0))
+    assert answers == [[]]
+
+
+async def test_who_is_called_back_hears_what_went_wrong(dispatcher: Dispatcher, store: Store) -> None:
+    store.error = StoreUnavailable()
+    answers: asyncio.Queue[object] = asyncio.Queue()
+    dispatcher.ask("a", 1, 20, answers.put_nowait)
+    async with asyncio.timeout(10):
+        assert await answers.get() is store.error
 
 
 async def test_closing_takes_nothing_from_whom_the_store_has_answered(
