@@ -8,7 +8,8 @@ rule changes the address of every page.
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
+from binascii import a2b_base64
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -23,6 +24,10 @@ _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _PLAIN = re.compile(
     r"(https?://[A-Za-z0-9.:-]+)(/[A-Za-z0-9._~!$&'()*+,;=:@/-]*(?:\?[A-Za-z0-9._~!$&()*+,;=:@/?-]+)?)"
 )
+# A beginning whose host needs no parser: no port, no address of numbers, nothing encoded.
+_PLAIN_ORIGIN = re.compile(r"http(s?)://([a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]+)")
+_ENCODED = "xn--"
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _SCHEMES = {"https:": "s", "http:": "h"}
 _PREFIXES = {"s": "https://", "h": "http://"}
@@ -59,6 +64,9 @@ def parse_url(url: str) -> Address:
 @lru_cache(maxsize=65536)
 def _origin(prefix: str) -> tuple[str, str, str]:
     """Scheme letter, host and host id of a URL's beginning: pages of one host share the work."""
+    plain = _PLAIN_ORIGIN.fullmatch(prefix)
+    if plain is not None and _ENCODED not in prefix:
+        return "s" if plain[1] else "h", plain[2], host_id_of(plain[2])
     address = _parse(prefix + "/")
     return address.path[0], address.host, address.host_id
 
@@ -99,7 +107,6 @@ def canonical_host(hostname: str, port: str) -> str:
     return f"{bare}:{port}" if port else bare
 
 
-@lru_cache(maxsize=65536)
 def host_id_of(host: str) -> str:
     """Eleven characters that stand for a host in key names."""
     digest = blake2b(host.encode(), digest_size=8).digest()
@@ -109,7 +116,7 @@ def host_id_of(host: str) -> str:
 @lru_cache(maxsize=65536)
 def shard_of(host_id: str, shards: int) -> int:
     """The shard a host belongs to; a lease carries the host id, so its shard follows."""
-    return int.from_bytes(urlsafe_b64decode(host_id + "=")) % shards
+    return int.from_bytes(a2b_base64(host_id.encode("ascii").translate(_URL_SAFE) + b"=")) % shards
 
 
 def _page_id_of(path: str) -> int:

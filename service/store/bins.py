@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ WRITES_AT_ONCE = 2  # the server has the next call when it is done with one
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """The pages of one bin of a host: ids, raw records and anchors in one order."""
+    """The pages of one bin of a host: ids, raw records and anchors (infinite: never crawled) in one order."""
 
     host_id: str
     number: int
@@ -160,9 +161,8 @@ class Bins:
 def _bin(name: BinName, stored: Any, scored: Any) -> Bin:
     records = {page_id: raw for page_id, raw in pairs(stored) if raw}
     anchors = dict(_scores(scored))
-    ids = [page_id for page_id in records if page_id in anchors]
-    columns = list(map(int, ids)), [records[i] for i in ids], [float(anchors[i]) for i in ids]
-    return Bin(*name, *columns)
+    aged = [float(anchors.get(page_id, math.inf)) for page_id in records]
+    return Bin(*name, list(map(int, records)), list(records.values()), aged)
 
 
 def _scores(scored: Any) -> list[tuple[bytes, bytes]]:

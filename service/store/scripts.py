@@ -14,6 +14,7 @@ SHARED = (
     "common.lua",
     "common_host.lua",
     "common_index.lua",
+    "common_growth.lua",
     "common_choice.lua",
     "common_lease.lua",
     "common_pace.lua",

@@ -138,12 +138,13 @@ class _ShardAudit:
         for id_, record in pages.items():
             if bin_of(id_, bins) != number:
                 yield f"{host_id}:{id_} is in bin {number} of {bins}"
-            if str(id_) not in anchors:
-                yield f"{host_id}:{id_} has no anchor"
+            anchor = anchors.get(str(id_))
+            if (anchor is None) == bool(record[0] & CRAWLED):
+                yield f"{host_id}:{id_} has the anchor {anchor}, its flags say {record[0]}"
                 continue
-            yield from self._page(f"{host_id}:{id_}", record, anchors[str(id_)], dues.get(str(id_)))
+            yield from self._page(f"{host_id}:{id_}", record, anchor, dues.get(str(id_)))
 
-    def _page(self, member: str, record: bytes, anchor: float, due: float | None) -> Iterator[str]:
+    def _page(self, member: str, record: bytes, anchor: float | None, due: float | None) -> Iterator[str]:
         self.members.add(member)
         head = read_heads([record])[0]
         flags = int(head["flags"])
@@ -194,7 +195,7 @@ def bin_of(id_: int, bins: int) -> int:
     return at if at < bins else id_ % level
 
 
-def due_score(head: Any, anchor: float) -> float:
+def due_score(head: Any, anchor: float | None) -> float:
     """The due time a page's record and anchor imply."""
     if not int(head["flags"]) & CRAWLED:
         return NEVER_CRAWLED - math.floor(math.log(float(head["model"]["importance"])) * 1e9)
