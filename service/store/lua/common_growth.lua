@@ -57,10 +57,14 @@ local function grow_host(shard, host)
   index_bin(shard, host, to)
 end
 
--- Grows a host until its pages fit; how many bins it has then.
-local function fit_bins(shard, hid, bins, pages)
+-- Grows a host until its pages fit, or as far as the call may still split bins (`call.splits`): what is left is
+-- done when more pages come. How many bins it has then.
+local function fit_bins(call, hid, bins, pages)
   if pages <= BIN_LOAD * bins then return bins end
   local host = {hid = hid, bins = bins}
-  while pages > BIN_LOAD * host.bins do grow_host(shard, host) end
+  while pages > BIN_LOAD * host.bins and call.splits > 0 do
+    grow_host(call.shard, host)
+    call.splits = call.splits - 1
+  end
   return host.bins
 end

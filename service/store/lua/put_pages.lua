@@ -12,6 +12,7 @@
 --        gone (an update of no page), 'c' crowded (no free id); then the records of those with 'k' or 'm'.
 
 local ONLY_ADD, NOTHING_SAID, REPLACE, READ_BEFORE = 1, 14, 18, 22  -- the letters' places in the alphabet
+local MOST_SPLITS = 4  -- of bins in one call: hosts of one size outgrow theirs at the same time
 local PATH_AT = HEAD_SIZE + 3  -- in the record of a new page: it counts no signals and has no etag
 local SIZES = '<I6dI4I4'  -- with what a packed host begins, up to its bins and pages
 
@@ -130,7 +131,7 @@ local function add_all(call)
     call.before = call.before + items[at + 2]
     if added > 0 then
       total, pages = total + added, pages + added
-      bins = fit_bins(shard, hid, bins, pages)
+      bins = fit_bins(call, hid, bins, pages)
       append(kept, hid, stored:sub(1, SERVED_SIZE) .. struct.pack('<I4I4', bins, pages) .. stored:sub(SERVED_SIZE + 9))
       if rest_until == 0 then  -- so it is awake if any page waits
         append(awake, due, hid)
@@ -171,14 +172,15 @@ local function update_page(shard, host, id, bin, record, said, floor_said, now)
 end
 
 -- A page pushed on by another's id, or into the gap one left.
-local function add_elsewhere(shard, host, id, bin, due, record, now)
+local function add_elsewhere(call, host, id, bin, due, record)
+  local shard = call.shard
   redis.call('HSET', record_key(shard, host.hid, bin), id, record)
   redis.call('ZADD', due_key(shard, host.hid, bin), due, id)
   if host.bins > 1 then redis.call('ZADD', shard .. ':b:' .. host.hid, 'LT', due, bin) end
   host.pages = host.pages + 1
-  host.bins = fit_bins(shard, host.hid, host.bins, host.pages)
+  host.bins = fit_bins(call, host.hid, host.bins, host.pages)
   keep_host(shard, host)
-  index_host(shard, host, now)
+  index_host(shard, host, call.now)
 end
 
 -- A page whose id is taken: by itself, by another page, or by a gap. The letter, and its record where the
@@ -191,7 +193,7 @@ local function put_known(call, host, number, at)
   if not id then return 'c' end
   if not record then
     if kind == READ_BEFORE then return 'g' end
-    add_elsewhere(shard, host, id, bin, items[at + 1], said, call.now)
+    add_elsewhere(call, host, id, bin, items[at + 1], said)
     return 'a'
   end
   if kind == NOTHING_SAID then return 'u' end
@@ -205,7 +207,8 @@ end
 register('put_pages', function(keys, args)
   local shard = keys[1]
   local now, raw, offset, stale = enter(shard, args[1])
-  local call = {shard = shard, now = now, hows = args[2], items = cmsgpack.unpack(args[3]), taken = {}, before = 0}
+  local call = {shard = shard, now = now, hows = args[2], items = cmsgpack.unpack(args[3]), taken = {}, before = 0,
+    splits = MOST_SPLITS}
   local total, reply, letters = add_all(call), {'put', ('a'):rep(#args[2])}, {}
   if #call.taken > 0 then
     table.sort(call.taken, function(one, other) return one[2] < other[2] end)
