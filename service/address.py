@@ -8,8 +8,7 @@ rule changes the address of every page.
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64encode
-from binascii import a2b_base64
+from binascii import a2b_base64, b2a_base64
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -27,7 +26,7 @@ _PLAIN = re.compile(
 # A beginning whose host needs no parser: no port, no address of numbers, nothing encoded.
 _PLAIN_ORIGIN = re.compile(r"http(s?)://([a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]+)")
 _ENCODED = "xn--"
-_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+_TO_URL, _FROM_URL = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _SCHEMES = {"https:": "s", "http:": "h"}
 _PREFIXES = {"s": "https://", "h": "http://"}
@@ -54,10 +53,13 @@ def url_of(host: str, path: str) -> str:
 def parse_url(url: str) -> Address:
     """The address of a URL, or InvalidUrl with what is wrong with it."""
     plain = _PLAIN.fullmatch(url)
-    if plain is None or len(url) > MAX_URL_BYTES or "/." in plain[2]:
+    if plain is None or len(url) > MAX_URL_BYTES:
         return _parse(url)
-    scheme, host, host_id = _origin(plain[1])
-    path = scheme + plain[2]
+    prefix, rest = plain.groups()
+    if "/." in rest:
+        return _parse(url)
+    scheme, host, host_id = _origin(prefix)
+    path = scheme + rest
     return Address(host, path, host_id, _page_id_of(path))
 
 
@@ -110,13 +112,13 @@ def canonical_host(hostname: str, port: str) -> str:
 def host_id_of(host: str) -> str:
     """Eleven characters that stand for a host in key names."""
     digest = blake2b(host.encode(), digest_size=8).digest()
-    return urlsafe_b64encode(digest).rstrip(b"=").decode()
+    return b2a_base64(digest, newline=False)[:11].translate(_TO_URL).decode()
 
 
 @lru_cache(maxsize=65536)
 def shard_of(host_id: str, shards: int) -> int:
     """The shard a host belongs to; a lease carries the host id, so its shard follows."""
-    return int.from_bytes(a2b_base64(host_id.encode("ascii").translate(_URL_SAFE) + b"=")) % shards
+    return int.from_bytes(a2b_base64(host_id.encode("ascii").translate(_FROM_URL) + b"=")) % shards
 
 
 def _page_id_of(path: str) -> int:

@@ -111,8 +111,7 @@ def _calls(hosts: Iterable[list[int]]) -> Iterator[list[list[int]]]:
     call: list[list[int]] = []
     room = PAGES_PER_CALL
     for places in hosts:
-        for start in range(0, len(places), PAGES_PER_CALL):
-            part = places[start : start + PAGES_PER_CALL]
+        for part in [places] if len(places) <= PAGES_PER_CALL else _parts(places):
             if len(part) > room:
                 yield call
                 call, room = [], PAGES_PER_CALL
@@ -120,6 +119,10 @@ def _calls(hosts: Iterable[list[int]]) -> Iterator[list[list[int]]]:
             room -= len(part)
     if call:
         yield call
+
+
+def _parts(places: list[int]) -> Iterator[list[int]]:
+    return (places[at : at + PAGES_PER_CALL] for at in range(0, len(places), PAGES_PER_CALL))
 
 
 def _call_of(
