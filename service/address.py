@@ -8,7 +8,7 @@ rule changes the address of every page.
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import a2b_base64, b2a_base64
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -23,6 +23,10 @@ _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _PLAIN = re.compile(
     r"(https?://[A-Za-z0-9.:-]+)(/[A-Za-z0-9._~!$&'()*+,;=:@/-]*(?:\?[A-Za-z0-9._~!$&()*+,;=:@/?-]+)?)"
 )
+# A beginning whose host needs no parser: no port, no address of numbers, nothing encoded.
+_PLAIN_ORIGIN = re.compile(r"http(s?)://([a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]+)")
+_ENCODED = "xn--"
+_TO_URL, _FROM_URL = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _SCHEMES = {"https:": "s", "http:": "h"}
 _PREFIXES = {"s": "https://", "h": "http://"}
@@ -49,16 +53,22 @@ def url_of(host: str, path: str) -> str:
 def parse_url(url: str) -> Address:
     """The address of a URL, or InvalidUrl with what is wrong with it."""
     plain = _PLAIN.fullmatch(url)
-    if plain is None or len(url) > MAX_URL_BYTES or "/." in plain[2]:
+    if plain is None or len(url) > MAX_URL_BYTES:
         return _parse(url)
-    scheme, host, host_id = _origin(plain[1])
-    path = scheme + plain[2]
+    prefix, rest = plain.groups()
+    if "/." in rest:
+        return _parse(url)
+    scheme, host, host_id = _origin(prefix)
+    path = scheme + rest
     return Address(host, path, host_id, _page_id_of(path))
 
 
 @lru_cache(maxsize=65536)
 def _origin(prefix: str) -> tuple[str, str, str]:
     """Scheme letter, host and host id of a URL's beginning: pages of one host share the work."""
+    plain = _PLAIN_ORIGIN.fullmatch(prefix)
+    if plain is not None and _ENCODED not in prefix:
+        return "s" if plain[1] else "h", plain[2], host_id_of(plain[2])
     address = _parse(prefix + "/")
     return address.path[0], address.host, address.host_id
 
@@ -99,17 +109,16 @@ def canonical_host(hostname: str, port: str) -> str:
     return f"{bare}:{port}" if port else bare
 
 
-@lru_cache(maxsize=65536)
 def host_id_of(host: str) -> str:
     """Eleven characters that stand for a host in key names."""
     digest = blake2b(host.encode(), digest_size=8).digest()
-    return urlsafe_b64encode(digest).rstrip(b"=").decode()
+    return b2a_base64(digest, newline=False)[:11].translate(_TO_URL).decode()
 
 
 @lru_cache(maxsize=65536)
 def shard_of(host_id: str, shards: int) -> int:
     """The shard a host belongs to; a lease carries the host id, so its shard follows."""
-    return int.from_bytes(urlsafe_b64decode(host_id + "=")) % shards
+    return int.from_bytes(a2b_base64(host_id.encode("ascii").translate(_FROM_URL) + b"=")) % shards
 
 
 def _page_id_of(path: str) -> int:

@@ -7,12 +7,13 @@ by a local form of V around the price, computed here with the policy and packed 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.domain import Belief, Model, Price
+from service.domain import Belief, Floats, Model, Price
 from service.errors import InvalidModel
 from service.policy.objectives import Objective
 from service.policy.ranking import (
@@ -31,6 +32,7 @@ DAY_S = 86400.0
 DEFAULT_CHANGES_PER_DAY = 1.0
 DEFAULT_PRECISION = 0.5
 DEFAULT_RECALL = 0.5
+DEFAULTS = 1.0, DEFAULT_CHANGES_PER_DAY, DEFAULT_PRECISION, DEFAULT_RECALL  # importance first
 _LEAST_LEVEL = 1e-6  # share of the ceiling: before anything was served the price is 0
 _CENTRE_LEVEL = 0.9  # share of the ceiling beyond which the local form would be centred on infinity
 _SLACK = 0.05  # how far over-determined beliefs may disagree
@@ -45,6 +47,29 @@ def model_from(belief: Belief) -> tuple[float, float, float, float]:
         return importance, changes, 0.0, 0.0
     weight = math.inf if precision >= 1 else -math.log1p(-precision)
     return importance, (1 - recall) * changes, weight, recall * changes / precision
+
+
+def models_from(beliefs: Sequence[Belief]) -> tuple[Floats, dict[int, str]]:
+    """A row of `model_from` for each belief, and by their places why some cannot be true."""
+    said = [(b.importance, b.change_rate_per_day, b.precision, b.recall) for b in beliefs]
+    columns = np.array(said, dtype=np.float64).reshape(-1, 4).T
+    importance, changes, precision, recall = (
+        np.where(np.isnan(column), default, column) for column, default in zip(columns, DEFAULTS, strict=True)
+    )
+    changes = changes / DAY_S
+    heard = (precision > 0) & (recall > 0) & (changes > 0)
+    with np.errstate(divide="ignore"):  # a precision of 1 weighs infinitely much
+        weight = np.where(heard, -np.log1p(-precision), 0.0)
+    rate = np.divide(recall * changes, precision, out=np.zeros_like(changes), where=heard)
+    rows = np.stack((importance, np.where(heard, 1 - recall, 1.0) * changes, weight, rate), axis=1)
+    refused = {}
+    for at, belief in enumerate(beliefs):
+        if belief.signal_rate_per_day is not None:
+            try:
+                rows[at] = model_from(belief)
+            except InvalidModel as error:
+                refused[at] = str(error)
+    return rows, refused
 
 
 def _quality(belief: Belief, changes_per_day: float) -> tuple[float, float]:
@@ -91,7 +116,7 @@ def merge(said: Belief, known: Model) -> tuple[float, float, float, float]:
     return model_from(kept)
 
 
-def pack_models(rows: list[tuple[float, float, float, float]]) -> Model:
+def pack_models(rows: Floats | list[tuple[float, float, float, float]]) -> Model:
     """Many models as one, made safe to store."""
     columns = np.array(rows, dtype=np.float64).reshape(-1, 4)
     return storable(Model(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3]))

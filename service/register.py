@@ -12,11 +12,11 @@ from service.domain import NewPage, Price
 from service.policy.valuation import valuation_of
 from service.sayings import Said, Terms, distinct, first_sayings, merged_sayings
 from service.store.control import Control
-from service.store.pages import HostPages, Pages
+from service.store.pages import Pages, PutCall
 
 TERMS_AGE_S = 1.0  # how old a price new pages may be ranked by; the worker renews it anyway
 UPDATE_TRIES = 4
-PAGES_PER_CALL = 32  # a call stays short on a host of a million pages, where each lies in another bin
+PAGES_PER_CALL = 64  # a call stays short on a host of a million pages, where each lies in another bin
 RANKED_AT_ONCE = 1000  # few enough that others wait for milliseconds only, enough to be worth a vector
 CALLS_PER_TRIP = 2  # sent together: a server runs them before it listens to others
 TRIPS_AT_ONCE = 2  # the server has the next calls when it is done with some
@@ -61,26 +61,31 @@ class Register:
     ) -> list[str | bytes]:
         """A word per page, or its record where what is known of it has to be heard first."""
         answers: list[str | bytes] = [""] * len(pages)
-        shards: dict[int, dict[str, list[int]]] = {}
+        hosts: dict[str, list[int]] = {}
         for at, (page, number) in enumerate(zip(pages, which, strict=True)):
             saying = said[number]
-            if isinstance(saying, str):
+            if type(saying) is str:
                 answers[at] = saying
                 continue
             host_id = page.address.host_id
-            hosts = shards.setdefault(shard_of(host_id, self._shards), {})
-            hosts.setdefault(host_id, []).append(at)
+            if host_id in hosts:
+                hosts[host_id].append(at)
+            else:
+                hosts[host_id] = [at]
 
         async def send_lane(calls: Iterator[tuple[int, list[list[int]]]]) -> None:
             # One after another: what is said of a page twice takes effect in its order.
             while group := list(islice(calls, CALLS_PER_TRIP)):
-                rows = [(shard, *_call_of(pages, which, said, hosts)) for shard, hosts in group]
+                told = [_call_of(pages, which, said, call) for call in group]
                 async with self._gate:
-                    found = await self._pages.put(rows)
-                for (_, hosts), words in zip(group, found, strict=True):
-                    for at, word in zip(chain.from_iterable(hosts), words, strict=True):
+                    found = await self._pages.put(told)
+                for (_, places), words in zip(group, found, strict=True):
+                    for at, word in zip(chain.from_iterable(places), words, strict=True):
                         answers[at] = word
 
+        shards: dict[int, list[list[int]]] = {}
+        for host_id, places in hosts.items():
+            shards.setdefault(shard_of(host_id, self._shards), []).append(places)
         lanes = [list(shards.items())[lane::TRIPS_AT_ONCE] for lane in range(TRIPS_AT_ONCE)]
         await asyncio.gather(*(send_lane(_in_turn(lane)) for lane in lanes))
         return answers
@@ -95,9 +100,9 @@ class Register:
         return self._terms[1]
 
 
-def _in_turn(shards: Iterable[tuple[int, dict[str, list[int]]]]) -> Iterator[tuple[int, list[list[int]]]]:
+def _in_turn(shards: Iterable[tuple[int, list[list[int]]]]) -> Iterator[tuple[int, list[list[int]]]]:
     """The calls of some shards: each shard's in their order, the shards in turn."""
-    rounds = zip_longest(*(zip(repeat(shard), _calls(hosts.values())) for shard, hosts in shards))
+    rounds = zip_longest(*(zip(repeat(shard), _calls(hosts)) for shard, hosts in shards))
     return filter(None, chain.from_iterable(rounds))
 
 
@@ -106,8 +111,7 @@ def _calls(hosts: Iterable[list[int]]) -> Iterator[list[list[int]]]:
     call: list[list[int]] = []
     room = PAGES_PER_CALL
     for places in hosts:
-        for start in range(0, len(places), PAGES_PER_CALL):
-            part = places[start : start + PAGES_PER_CALL]
+        for part in [places] if len(places) <= PAGES_PER_CALL else _parts(places):
             if len(part) > room:
                 yield call
                 call, room = [], PAGES_PER_CALL
@@ -117,16 +121,22 @@ def _calls(hosts: Iterable[list[int]]) -> Iterator[list[list[int]]]:
         yield call
 
 
+def _parts(places: list[int]) -> Iterator[list[int]]:
+    return (places[at : at + PAGES_PER_CALL] for at in range(0, len(places), PAGES_PER_CALL))
+
+
 def _call_of(
-    pages: Sequence[NewPage], which: Sequence[int], said: Sequence[Said | str], hosts: list[list[int]]
-) -> tuple[list[tuple[Any, ...]], list[HostPages]]:
-    """Sayings and hosts of a call of `put_pages`; what is said is numbered from 1 in the order it is used."""
-    used: dict[int, int] = {}
-    rows: list[HostPages] = []
+    pages: Sequence[NewPage], which: Sequence[int], said: Sequence[Any], call: tuple[int, list[list[int]]]
+) -> PutCall:
+    """What `put_pages` is told of some pages of each host."""
+    shard, hosts = call
+    hows: list[str] = []
+    items: list[str | int | bytes] = []
     for places in hosts:
-        items: list[str | int] = []
+        first = pages[places[0]].address
+        items += first.host_id, first.host, len(places)
         for at in places:
-            address = pages[at].address
-            items += str(address.page_id), used.setdefault(which[at], len(used) + 1), address.path
-        rows.append((address.host_id, address.host, items))
-    return [tuple(said[number]) for number in used], rows
+            address, (head, due, how) = pages[at].address, said[which[at]]
+            items += str(address.page_id), due, head + address.path.encode()
+            hows.append(how)
+    return shard, "".join(hows), items

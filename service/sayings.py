@@ -1,7 +1,7 @@
 """What a batch says of its pages, worked out once for all pages it says the same of.
 
-A saying is a row of `put_pages`: the record a new page would start with, how a known page is treated, and
-the floor; or, where what was said cannot be true, the refusal.
+A saying is what `put_pages` is told of a page: the record it would start with, its first due score, and how a
+known page is treated; or, where what was said cannot be true, the refusal.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from service.beliefs import is_whole, merge, model_from, model_rows, pack_models, ranking_rows
-from service.domain import Belief, NewPage, Price
+from service.beliefs import is_whole, merge, model_rows, models_from, pack_models, ranking_rows
+from service.domain import Belief, Floats, NewPage, Price
 from service.errors import InvalidModel
 from service.policy.valuation import PROVISIONAL, Valuation
-from service.store.records import FIXED, STARTED, new_heads, read_heads, read_record
+from service.store.records import FIXED, STARTED, first_dues, new_heads, read_heads, read_record
 
-REPLACE, ONLY_ADD, NOTHING_SAID = -1, -2, -3
-UNSAID = -1.0  # of a floor: it stays as it is
+REPLACE, ONLY_ADD, NOTHING_SAID, READ_BEFORE = "r", "a", "n", "v"  # in capitals where a floor is said
 KEPT = FIXED | STARTED  # what stays of a page of whose model nothing new is said
 Terms = tuple[Price, Valuation | None]
-Said = tuple[bytes, int, float]
-Models = list[tuple[float, float, float, float]]
+Said = tuple[bytes, str, str]
 
 
 def distinct(pages: Sequence[NewPage]) -> tuple[list[NewPage], list[int]]:
@@ -40,27 +38,18 @@ def distinct(pages: Sequence[NewPage]) -> tuple[list[NewPage], list[int]]:
 
 def first_sayings(pages: Sequence[NewPage], terms: Terms) -> list[Said | str]:
     """What is said of pages that may be new."""
-    said: list[Said | str] = [""] * len(pages)
-    models: Models = []
-    sound: list[int] = []
-    for at, page in enumerate(pages):
-        try:
-            models.append(model_from(page.belief))
-            sound.append(at)
-        except InvalidModel as error:
-            said[at] = str(error)
-    chosen = [pages[at] for at in sound]
-    expected = [_expected(page, terms) for page in chosen]
-    flags = [_flags(page) for page in chosen]
-    for at, row in zip(sound, _rows(chosen, models, flags, expected, terms), strict=True):
-        said[at] = row
+    models, refused = models_from([page.belief for page in pages])
+    hows = [_how(page, terms) for page in pages]
+    said: list[Said | str] = [*_rows(pages, models, [*map(_flags, pages)], hows, terms)]
+    for at, reason in refused.items():
+        said[at] = reason
     return said
 
 
 def merged_sayings(pages: Sequence[NewPage], records: Sequence[bytes], terms: Terms) -> list[Said | str]:
     """What is said of known pages, over what is known; good for the version of their records only."""
     said: list[Said | str] = [""] * len(pages)
-    models: Models = []
+    models: list[tuple[float, float, float, float]] = []
     flags: list[int] = []
     versions: list[int] = []
     sound: list[int] = []
@@ -75,7 +64,8 @@ def merged_sayings(pages: Sequence[NewPage], records: Sequence[bytes], terms: Te
         versions.append(record.version)
         sound.append(at)
     kept = None if terms[1] else read_heads([records[at] for at in sound])["ranking"]
-    rows = _rows([pages[at] for at in sound], models, flags, versions, terms, kept)
+    hows = [READ_BEFORE] * len(sound)
+    rows = _rows([pages[at] for at in sound], models, flags, hows, terms, kept, versions)
     for at, row in zip(sound, rows, strict=True):
         said[at] = row
     return said
@@ -83,21 +73,24 @@ def merged_sayings(pages: Sequence[NewPage], records: Sequence[bytes], terms: Te
 
 def _rows(
     pages: Sequence[NewPage],
-    models: Models,
+    models: Floats | list[tuple[float, float, float, float]],
     flags: Sequence[int],
-    expected: Sequence[int],
+    hows: Sequence[str],
     terms: Terms,
     kept: NDArray[Any] | None = None,
+    versions: Sequence[int] | int = 0,
 ) -> list[Said]:
     model = pack_models(models)
     price, valuation = terms
     ranking = ranking_rows(model, price, valuation=valuation or PROVISIONAL) if kept is None else kept
-    floors = [UNSAID if p.min_crawls_per_day is None else p.min_crawls_per_day for p in pages]
-    heads = new_heads(ranking, model_rows(model), flags, floors)
-    return list(zip(heads, expected, floors, strict=True))
+    floors = [page.min_crawls_per_day or 0.0 for page in pages]
+    rows = model_rows(model)
+    heads = new_heads(ranking, rows, flags=flags, floors=floors, versions=versions)
+    said = [how if p.min_crawls_per_day is None else how.upper() for p, how in zip(pages, hows, strict=True)]
+    return list(zip(heads, first_dues(rows), said, strict=True))
 
 
-def _expected(page: NewPage, terms: Terms) -> int:
+def _how(page: NewPage, terms: Terms) -> str:
     """Without a value to rank by, known pages come back, so that their ranking can be kept."""
     belief = page.belief
     if terms[1] and is_whole(belief):

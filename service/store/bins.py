@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,15 +15,15 @@ from service.store.records import RANKING
 from service.store.wire import pack, pairs
 
 HOSTS_AT_ONCE = 200  # found by one step of a scan
-BINS_AT_ONCE = 32  # read in one round trip
+BINS_AT_ONCE = 64  # read in one round trip, in less than a millisecond
 PAGES_AT_ONCE = 8192  # given to a worker together
-PAGES_PER_WRITE = 64  # re-ranked by one call, so that no call is long
+PAGES_PER_WRITE = 128  # re-ranked by one call, so that it takes about a millisecond
 WRITES_AT_ONCE = 2  # the server has the next call when it is done with one
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """The pages of one bin of a host: ids, raw records and anchors in one order."""
+    """The pages of one bin of a host: ids, raw records and anchors (infinite: never crawled) in one order."""
 
     host_id: str
     number: int
@@ -160,9 +161,8 @@ class Bins:
 def _bin(name: BinName, stored: Any, scored: Any) -> Bin:
     records = {page_id: raw for page_id, raw in pairs(stored) if raw}
     anchors = dict(_scores(scored))
-    ids = [page_id for page_id in records if page_id in anchors]
-    columns = list(map(int, ids)), [records[i] for i in ids], [float(anchors[i]) for i in ids]
-    return Bin(*name, *columns)
+    aged = [float(anchors.get(page_id, math.inf)) for page_id in records]
+    return Bin(*name, list(map(int, records)), list(records.values()), aged)
 
 
 def _scores(scored: Any) -> list[tuple[bytes, bytes]]:

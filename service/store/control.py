@@ -13,6 +13,7 @@ from service.store.keys import CONTROL
 from service.store.wire import pairs
 
 LAYOUT = 6  # of records and keys; a release that means others by them must not touch them
+READABLE = 5  # as well: there, pages never crawled had an anchor, and no host took turns
 DEFAULT_SLACK = 0.1  # before any worker has aimed it
 FEW_PICKS = 8  # that an opening price is worth, in served values
 DELAYS = f"{CONTROL}:delays"
@@ -37,8 +38,10 @@ class Control:
             known, layout = await self._server.execute("HMGET", CONTROL, "shards", "layout")
         if int(known) != shards:
             raise InvalidSetting(f"this store was made with FRESHET_SHARDS={int(known)}, not {shards}")
-        if int(layout or 1) != LAYOUT:
+        if int(layout or 1) not in (READABLE, LAYOUT):
             raise InvalidSetting("this store was made by another release of Freshet")
+        if int(layout) != LAYOUT:
+            await self._server.execute("HSET", CONTROL, "layout", LAYOUT)
 
     async def bandwidth(self) -> Bandwidth:
         rate, version = await self._server.execute("HMGET", CONTROL, "rate", "version")

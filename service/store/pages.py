@@ -21,7 +21,7 @@ from service.store.wire import pack
 
 Groups = Sequence[tuple[int, Sequence[Row]]]  # items by shard
 ITEMS_PER_CALL = 24  # of one shard: a server answers nobody else meanwhile
-HostPages = tuple[str, str, list[str | int]]  # host id, host, then page id, which saying and path of each
+PutCall = tuple[int, str, list[str | int | bytes]]  # a shard, and what `put_pages` takes after the time
 PUT_WORDS = {ord("a"): "added", ord("u"): "updated", ord("c"): "crowded", ord("g"): "unknown"}
 
 
@@ -49,14 +49,12 @@ class Pages:
         self._prefixes = shard_prefixes(shards)
         self._spread = Spread(server, clock, shards)
 
-    async def put(
-        self, calls: Sequence[tuple[int, Sequence[tuple[Any, ...]], Sequence[HostPages]]]
-    ) -> list[list[str | bytes]]:
+    async def put(self, calls: Sequence[PutCall]) -> list[list[str | bytes]]:
         """For each call, of a shard: a word per page in their order, or its record where that has to be
         read first.
         """
         now = await self._clock.argument()
-        packed = [([self._prefixes[shard]], (now, pack(said), pack(hosts))) for shard, said, hosts in calls]
+        packed = [([self._prefixes[shard]], (now, hows, pack(items))) for shard, hows, items in calls]
         return [_put_words(*reply) for reply in await self._server.call_shards("put_pages", packed)]
 
     async def delete(self, groups: Groups) -> list[list[Any]]:
@@ -132,5 +130,7 @@ class Pages:
 
 
 def _put_words(_: bytes, letters: bytes, *records: bytes) -> list[str | bytes]:
+    if not letters.strip(b"a"):
+        return ["added"] * len(letters)
     known = iter(records)
     return [PUT_WORDS.get(letter) or next(known) for letter in letters]

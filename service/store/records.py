@@ -56,6 +56,7 @@ HEAD = np.dtype(
         ("floor", "<f4"),
     ]
 )
+NEW_HEAD = np.dtype([("head", HEAD), ("tail", "V2")])  # the tail of a new page: no signals, no etag
 LEASED, PARKED, HELD, FIXED, CRAWLED, STARTED = 1, 2, 4, 8, 16, 32
 RESULTS = {
     0: None,
@@ -67,6 +68,7 @@ RESULTS = {
     6: "crawled",  # fetched, but nobody said whether it had changed
 }
 NEVER_CRAWLED_BELOW, DORMANT_ABOVE = -1e15, 3e15
+NEVER_CRAWLED = -4e15
 DAY_S = 86400.0
 LEAST_WATCHED_MS = 3_600_000.0  # what was watched for less than an hour says little of a day
 
@@ -143,13 +145,25 @@ def pack_rows(rows: NDArray[Any]) -> list[bytes]:
 
 
 def new_heads(
-    ranking: NDArray[Any], model: NDArray[Any], flags: Sequence[int], floors: Sequence[float]
+    ranking: NDArray[Any],
+    model: NDArray[Any],
+    *,
+    flags: Sequence[int],
+    floors: Sequence[float],
+    versions: Sequence[int] | int = 0,
 ) -> list[bytes]:
     """Records of pages never crawled, up to their paths: no signals counted, no etag."""
-    heads = np.zeros(len(flags), dtype=HEAD)
-    heads["flags"], heads["ranking"], heads["model"] = flags, ranking, model
-    heads["floor"] = np.maximum(floors, 0.0)
-    return [head + b"\0\0" for head in pack_rows(heads)]
+    heads = np.zeros(len(flags), dtype=NEW_HEAD)
+    head = heads["head"]
+    head["flags"], head["version"], head["floor"] = flags, versions, floors
+    head["ranking"], head["model"] = ranking, model
+    return pack_rows(heads)
+
+
+def first_dues(model: NDArray[Any]) -> list[str]:
+    """Due scores of pages never crawled, as `due_score` in `lua/common.lua` has them: by importance."""
+    scores = NEVER_CRAWLED - np.floor(np.log(model["importance"].astype(np.float64)) * 1e9)
+    return list(map(str, scores.astype(np.int64).tolist()))
 
 
 def request_rate_per_day(raw: bytes, now_ms: float, half_life_s: float) -> float:

@@ -15,6 +15,7 @@ SHARED = (
     "common_value.lua",
     "common_host.lua",
     "common_index.lua",
+    "common_growth.lua",
     "common_choice.lua",
     "common_lease.lua",
     "common_pace.lua",

@@ -111,7 +111,7 @@ class _ShardAudit:
 
     def _rest(self, host_id: str, rest_until: float, due: float | None) -> Iterator[str]:
         """A host waits by its best page; where that is due before its rest ends, by that end."""
-        if due is not None and NEW_PAGES < due < rest_until:
+        if due is not None and NEW_PAGES < due < rest_until and rest_until > 0:
             self.turns[host_id] = rest_until
         elif host_id in self.resting:  # new pages wait for the end of a rest, and its timer
             if self.resting[host_id] != rest_until or due is None or due > NEW_PAGES:
@@ -141,12 +141,13 @@ class _ShardAudit:
         for id_, record in pages.items():
             if bin_of(id_, bins) != number:
                 yield f"{host_id}:{id_} is in bin {number} of {bins}"
-            if str(id_) not in anchors:
-                yield f"{host_id}:{id_} has no anchor"
+            anchor = anchors.get(str(id_))
+            if (anchor is None) == bool(record[0] & CRAWLED):
+                yield f"{host_id}:{id_} has the anchor {anchor}, its flags say {record[0]}"
                 continue
-            yield from self._page(f"{host_id}:{id_}", record, anchors[str(id_)], dues.get(str(id_)))
+            yield from self._page(f"{host_id}:{id_}", record, anchor, dues.get(str(id_)))
 
-    def _page(self, member: str, record: bytes, anchor: float, due: float | None) -> Iterator[str]:
+    def _page(self, member: str, record: bytes, anchor: float | None, due: float | None) -> Iterator[str]:
         self.members.add(member)
         head = read_heads([record])[0]
         flags = int(head["flags"])
@@ -197,7 +198,7 @@ def bin_of(id_: int, bins: int) -> int:
     return at if at < bins else id_ % level
 
 
-def due_score(head: Any, anchor: float) -> float:
+def due_score(head: Any, anchor: float | None) -> float:
     """The due time a page's record and anchor imply."""
     if not int(head["flags"]) & CRAWLED:
         return NEVER_CRAWLED - math.floor(math.log(float(head["model"]["importance"])) * 1e9)

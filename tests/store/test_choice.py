@@ -98,7 +98,7 @@ async def test_a_host_of_a_thousand_pages_stays_compact(world: World) -> None:
     await world.signal(lease.url)
     names = [k for k in await world.keys() if ":r:" in k or ":a:" in k or ":d:" in k]
     encodings = {(await world.server.execute("OBJECT", "ENCODING", name)) for name in names}
-    assert len(names) >= 3 * 1000 / 64
+    assert len(names) > 2 * 1000 / 64  # anchors are only of what was crawled
     assert encodings == {b"listpack"}
 
 

@@ -255,3 +255,55 @@ async def test_a_resting_host_is_named_behind_many_leases(world: World) -> None:
         await world.lease()
         world.advance(0.002)
     assert (await world.why()).reason == "politeness"
+
+
+async def test_a_host_takes_turns_while_its_pages_are_due(make_world: MakeWorld) -> None:
+    """Between its leases it stays where its rest ends, and no timer has to bring it back."""
+    world = await make_world(min_delay_s=1.0)
+    await world.put(*urls_of(3))
+    for _ in range(3):
+        await world.crawl()
+        world.advance(1)
+    world.advance(DAY_S * 30)
+    found = [await world.lease()]
+    for _ in range(2):
+        assert (await world.why()).reason == "politeness"
+        await audit(world.settings.redis_url, SHARDS)
+        world.advance(1)
+        found.append(await world.lease())
+    assert sorted(lease.url for lease in found) == sorted(urls_of(3))
+    await audit(world.settings.redis_url, SHARDS)
+
+
+async def test_a_host_at_rest_as_an_earlier_release_kept_it_is_served_after_it(make_world: MakeWorld) -> None:
+    world = await make_world(min_delay_s=1.0)
+    await world.put(*urls_of(2))
+    for _ in range(2):
+        await world.crawl()
+        world.advance(1)
+    world.advance(DAY_S * 30)
+    first = await world.lease()
+    prefix, host_id = world.prefix_of(first.url), parse_url(first.url).host_id
+    until_ms = await world.server.execute("ZSCORE", f"{prefix}:turns", host_id)
+    await world.server.execute("ZREM", f"{prefix}:turns", host_id)
+    await world.server.execute("ZADD", f"{prefix}:resting", until_ms, host_id)
+    world.advance(1.1)
+    second = await world.lease()
+    assert {first.url, second.url} == set(urls_of(2))
+    await audit(world.settings.redis_url, SHARDS)
+
+
+async def test_signals_beyond_the_beginning_of_time_do_not_move_a_host_that_never_rested(
+    world: World,
+) -> None:
+    """Their page is due at a negative instant, which comes before the end of no rest."""
+    (url,) = urls_of(1)
+    await world.put(url, change_rate_per_day=1.0, precision=0.9999999, recall=0.9999999)
+    await world.crawl()
+    world.advance(1)
+    for at in range(250):
+        await world.signal(url, id=str(at))
+    assert (await world.state(url)).due_score < 0
+    await audit(world.settings.redis_url, SHARDS)
+    await world.crawl()
+    await audit(world.settings.redis_url, SHARDS)

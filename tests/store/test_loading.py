@@ -9,6 +9,8 @@ import redis.asyncio as redis_asyncio
 
 from service.address import parse_url
 from service.domain import Belief, NewPage
+from service.store.hosts import read_stored_host
+from service.store.keys import hosts as hosts_key
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
 from tests.store.world import SHARDS, World, colliding, hosts_of, urls_of
@@ -52,6 +54,23 @@ async def test_a_large_host_grows_bin_by_bin_in_short_calls(world: World) -> Non
     assert 96 < most <= MOST_COMMANDS
     assert (await audit(url, SHARDS))["waiting"] == 20_000
     assert (await world.lease()).url in {page.address.url for page in pages[96::97]}
+
+
+async def test_hosts_that_outgrow_their_bins_together_are_split_a_few_per_call(world: World) -> None:
+    """The rest grow when more of their pages come."""
+    hosts = [f"https://h{at}.example" for at in range(60)]
+    await world.put(*(f"{host}/{at}" for host in hosts for at in range(64)))
+    url = world.settings.redis_url
+    before = await commands_run(url)
+    assert await world.put(*(f"{host}/64" for host in hosts)) == ["added"] * 60
+    assert await commands_run(url) - before < MOST_COMMANDS
+    for at in range(65, 80):
+        assert await world.put(*(f"{host}/{at}" for host in hosts)) == ["added"] * 60
+    stored = [
+        raw for prefix in world.prefixes for raw in await world.server.execute("HVALS", hosts_key(prefix))
+    ]
+    assert [read_stored_host(raw).bins for raw in stored] == [2] * 60
+    assert (await audit(url, SHARDS))["waiting"] == 60 * 80
 
 
 async def test_one_batch_may_add_and_then_change_a_page(world: World) -> None:

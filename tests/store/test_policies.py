@@ -10,7 +10,7 @@ from service.errors import InvalidSetting
 from service.policy.valuation import NAMES
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
-from tests.store.world import SHARDS, World, hosts_of, key_of, outcome
+from tests.store.world import SHARDS, World, hosts_of, key_of, outcome, urls_of
 from workers.learn import Learner
 from workers.reprice import Repricer
 
@@ -166,6 +166,23 @@ async def test_serving_between_a_choice_and_its_sweep_does_not_move_the_new_pric
     assert (await world.frontier.control.price()).served == 0
     await sweep(world)
     assert 0 < (await world.frontier.control.price()).served < 3
+
+
+async def test_anchors_of_pages_never_crawled_that_an_earlier_release_kept_do_no_harm(world: World) -> None:
+    await world.frontier.prepare()
+    pages = urls_of(3)
+    await world.put(*pages)
+    await world.server.execute("HSET", "f:{control}", "layout", 5)
+    (key,) = [name for name in await world.keys() if ":r:" in name]
+    for page_id in await world.server.execute("HKEYS", key):
+        await world.server.execute("ZADD", key.replace(":r:", ":a:"), 1000, page_id)
+    await world.frontier.prepare()
+    assert await world.server.execute("HGET", "f:{control}", "layout") == b"6"
+    await sweep(world)
+    assert await world.put(*pages, importance=2.0) == ["updated"] * 3
+    assert await world.delete(pages[0]) == ["deleted"]
+    await crawl_all(world, pages[1:])
+    assert (await audit(world.settings.redis_url, SHARDS))["waiting"] == 2
 
 
 async def test_records_of_another_release_are_not_touched(world: World) -> None:

@@ -116,6 +116,10 @@ def said_by(parse: Callable[[str], Address], url: str) -> Address | str:
     st.sampled_from(
         ["a.example", "A.b.", "1.2", "0x7f.1", "xn--a", "a:80", "a:443", "a:", "a..", ".", "a:99999"]
     )
+    | st.sampled_from(
+        ["-a.b-.c--d.example", "1.2.example", "xn--a.example", "a.xn--b", "a.0x1", "a.example:8080"]
+    )
+    | st.text("ab0.-", min_size=1, max_size=12)
     | st.text("aZ09.-:", min_size=1, max_size=12),
     st.text("aZ09-._~!$&'()*+,;=:@/?%#\\", max_size=20),
 )

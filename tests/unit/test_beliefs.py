@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.beliefs import DAY_S, model_from, model_rows, pack_models, ranking_rows
+from service.beliefs import DAY_S, model_from, model_rows, models_from, pack_models, ranking_rows
 from service.domain import Belief, Model, Price
 from service.errors import InvalidModel
 from service.store.records import MODEL, RANKING, pack_rows
@@ -132,3 +133,23 @@ def test_a_dormant_page_has_a_negative_interval_and_a_waiting_one_a_positive() -
 def test_no_pages_pack_to_nothing() -> None:
     model = pack_models([])
     assert pack_rows(ranking_rows(model, Price(1.0, 0.1))) == []
+
+
+def test_many_beliefs_become_the_models_each_becomes_alone() -> None:
+    said = (None, 0.0, 0.4, 1.0)
+    beliefs = [
+        Belief(importance, rate, precision, recall, signals)
+        for importance in (None, 3.0)
+        for rate in (None, 0.0, 2.0)
+        for precision, recall in product(said, said)
+        for signals in (None, 0.0, 1.5)
+    ]
+    rows, refused = models_from(beliefs)
+    for at, belief in enumerate(beliefs):
+        if at in refused:
+            with pytest.raises(InvalidModel, match=refused[at]):
+                model_from(belief)
+        else:
+            assert rows[at].tolist() == pytest.approx(model_from(belief), rel=1e-15)
+    assert 0 < len(refused) < len(beliefs)
+    assert models_from([])[0].shape == (0, 4)

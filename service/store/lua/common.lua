@@ -17,7 +17,7 @@
 --   <shard>:h:<host>      hash: what was learned of the host: sums, trust in its sources
 --   <shard>:b:<host>      zset: bins of the host by their earliest due time (hosts of several bins only)
 --   <shard>:r:<host>:<n>  hash: records of bin n by page id
---   <shard>:a:<host>:<n>  zset: anchors; now - score is the effective elapsed time
+--   <shard>:a:<host>:<n>  zset: anchors of crawled pages; now - score is the effective elapsed time
 --   <shard>:e:<host>:<n>  hash: evidence, what is kept of a page's observations for learning
 --   <shard>:q:<host>:<n>  hash: requests of readers by page id: '<ddd' discounted count, first_at, updated_at in ms
 --   <shard>:counted       hash: signals accepted by source number; <shard>:sources: what was learned of each

@@ -30,8 +30,10 @@ local PLACES = {'awake', 'turns', 'resting'}
 -- its host comes back to it: until then it rests. Without `now` a rest that is over may be taken for one that
 -- is not; its timer puts that right, and a page that came to stand ready is found by the next look.
 local function place_of(host, due, now)
-  if due >= host.rest_until or due <= NEW_PAGES and host.rest_until <= (now or 0) then return 'awake', due end
-  return due > NEW_PAGES and 'turns' or 'resting', host.rest_until
+  local rest_until = host.rest_until  -- 0: it never had one
+  local is_over = rest_until == 0 or due <= NEW_PAGES and rest_until <= (now or 0)
+  if due >= rest_until or is_over then return 'awake', due end
+  return due > NEW_PAGES and 'turns' or 'resting', rest_until
 end
 
 -- Puts a host where its best page says, or nowhere if no page waits.

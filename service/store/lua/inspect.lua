@@ -2,7 +2,7 @@
 -- Promise: reads only, and one moment of it.
 -- KEYS: the shard.
 -- ARGV: now_ms or ''; host id; page id; path.
--- Reply: 'page', now_ms, page id, record, anchor, due score or '', lease expiry or '', hold end or '',
+-- Reply: 'page', now_ms, page id, record, anchor (now_ms of a page never crawled), due score or '', lease expiry or '', hold end or '',
 --        parked at or '', host rests until or ''; or 'unknown'.
 
 register('inspect', function(keys, args)
@@ -14,7 +14,7 @@ register('inspect', function(keys, args)
   if not record then return {'unknown'} end
   local member = hid .. ':' .. string.format('%d', id)
   return {'page', string.format('%.3f', now), string.format('%d', id), record,
-    redis.call('ZSCORE', anchor_key(shard, hid, bin), id),
+    redis.call('ZSCORE', anchor_key(shard, hid, bin), id) or string.format('%.3f', now),
     redis.call('ZSCORE', due_key(shard, hid, bin), id) or '',
     redis.call('ZSCORE', shard .. ':leases', member) or '',
     redis.call('ZSCORE', shard .. ':held', member) or '',
