@@ -26,6 +26,15 @@ async def starts(world: World, seconds: float, step_s: float = 0.05) -> list[flo
     return found
 
 
+async def crawl_long_ago(world: World, count: int) -> None:
+    """So many pages of one host that rests for a second, all due again."""
+    await world.put(*urls_of(count))
+    for _ in range(count):
+        await world.crawl()
+        world.advance(1)
+    world.advance(DAY_S * 30)
+
+
 def closest(instants: list[float]) -> float:
     return min(b - a for a, b in pairwise(instants))
 
@@ -260,11 +269,7 @@ async def test_a_resting_host_is_named_behind_many_leases(world: World) -> None:
 async def test_a_host_takes_turns_while_its_pages_are_due(make_world: MakeWorld) -> None:
     """Between its leases it stays where its rest ends, and no timer has to bring it back."""
     world = await make_world(min_delay_s=1.0)
-    await world.put(*urls_of(3))
-    for _ in range(3):
-        await world.crawl()
-        world.advance(1)
-    world.advance(DAY_S * 30)
+    await crawl_long_ago(world, 3)
     found = [await world.lease()]
     for _ in range(2):
         assert (await world.why()).reason == "politeness"
@@ -277,11 +282,7 @@ async def test_a_host_takes_turns_while_its_pages_are_due(make_world: MakeWorld)
 
 async def test_a_host_at_rest_as_an_earlier_release_kept_it_is_served_after_it(make_world: MakeWorld) -> None:
     world = await make_world(min_delay_s=1.0)
-    await world.put(*urls_of(2))
-    for _ in range(2):
-        await world.crawl()
-        world.advance(1)
-    world.advance(DAY_S * 30)
+    await crawl_long_ago(world, 2)
     first = await world.lease()
     prefix, host_id = world.prefix_of(first.url), parse_url(first.url).host_id
     until_ms = await world.server.execute("ZSCORE", f"{prefix}:turns", host_id)
