@@ -93,7 +93,7 @@ def _empty(nothing: Nothing) -> Response:
 
 
 def _render(
-    _: int,  # whether it was crawled before
+    _: int,  # whether the price follows its value
     host_id: str,
     page_id: int,
     token: int,
