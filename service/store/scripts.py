@@ -17,8 +17,8 @@ SHARED = (
     "common_index.lua",
     "common_growth.lua",
     "common_choice.lua",
-    "common_lease.lua",
     "common_pace.lua",
+    "common_lease.lua",
 )
 
 

@@ -43,7 +43,7 @@ local OLDEST_ANCHOR = -5e14  -- signals age a page no further
 local BIN_LOAD = 64  -- a host grows a bin when its pages exceed this mean
 local MAX_TIMERS = 24  -- of each kind handled per shard and call, so that a call stays short after an outage
 local PROBES = 4  -- ids tried for one path before a collision is given up on
-
+local INFINITE = 1 / 0
 
 -- What is used most, found by the first call: names of the server's are looked up anew each time they are used, and
 -- are not there yet when the library is loaded.

@@ -1,5 +1,6 @@
 -- Shared by the functions that hand pages out, after common_index.lua: which pages of some shards are worth
--- most now. Defines only locals.
+-- most now. Defines only locals. Runs for every page handed out: lists instead of tables with names, and
+-- comparisons instead of calls, where they are made that often.
 
 local FIRST_VALUE = 'ncis/freshness'  -- what pages are ranked by before anybody chose
 local PAGES_PER_HOST, BINS_PER_HOST = 16, 4  -- looked at, at most
@@ -8,6 +9,11 @@ local NEAR_HOSTS = 8  -- looked at, beyond those wanted, where too few pages are
 local HEADS = 8  -- hosts of a queue read at a time
 local IN_A_ROW = 4  -- taken of one queue before the queues are compared again, where all are due
 local NOTE_MS = 1000  -- how long what is remembered of a shard is believed
+
+-- A candidate is a list of what it is worth (one number to compare pages by), its crawl value and due score, id,
+-- record, the interval and credit it is ranked by (nil if it was never crawled), its host, its bin, that bin's sorted
+-- set of due times, its records, and the first of those due times as they were read.
+local WORTH, VALUE, DUE, ID, RECORD, INTERVAL, CREDIT, HOST, BIN, DUES, RECORDS, PAGES = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
 
 -- What is remembered of a shard; read again after a while, for shards move between servers.
 local function note_of(prefix, now)
@@ -24,28 +30,28 @@ end
 local function read_heads(queue)
   local heads = redis_call('ZRANGE', queue.key, queue.read, queue.read + HEADS - 1, 'WITHSCORES')
   queue.heads, queue.raws, queue.at, queue.read = heads, false, 1, queue.read + HEADS
-  return heads[2] and heads[2] + 0 or math.huge  -- a sum is cheaper than tonumber
+  return heads[2] and heads[2] + 0 or INFINITE  -- a sum is cheaper than tonumber
 end
 
 local function read_hosts(queue)
   local heads, hids = queue.heads, {}
-  for at = 1, #heads, 2 do hids[#hids + 1] = heads[at] end
+  for at = 1, #heads, 2 do hids[(at + 1) / 2] = heads[at] end
   return redis_call('HMGET', queue.prefix .. ':hosts', unpack(hids))
 end
 
 -- Opens the two queues of every shard of a call, after what has come due there has happened. `fronts` has the scores
 -- of their first hosts.
 local function open_queues(prefixes, now)
-  local queues, fronts = {current = 1, left = 0}, {}
+  local queues, fronts = {}, {}
   for _, prefix in ipairs(prefixes) do
     local note = note_of(prefix, now)
     if not note.wake or note.wake <= now then
       run_timers(prefix, now)
       note.wake = wake_of(prefix)
     end
-    for _, name in ipairs({'awake', 'turns'}) do
-      local queue = {prefix = prefix, note = note, key = prefix .. ':' .. name, takes_turns = name == 'turns', read = 0,
-        at = 1, heads = false, raws = false}
+    for _, place in ipairs({'awake', 'turns'}) do
+      local queue = {prefix = prefix, note = note, place = place, key = prefix .. ':' .. place, dues = prefix .. ':d:',
+        records = prefix .. ':r:', read = 0, at = 1, heads = false, raws = false}
       fronts[#fronts + 1] = read_heads(queue)
       queues[#fronts] = queue
     end
@@ -53,62 +59,38 @@ local function open_queues(prefixes, now)
   return queues, fronts
 end
 
--- The queue whose next host stands first. The order of new pages, and of those not due yet, is kept exactly.
-local function first_queue(queues, fronts, now)
-  local at, score = queues.current, fronts[queues.current]
-  if queues.left > 0 and score <= now and score > NEW_PAGES then
-    queues.left = queues.left - 1
-    return at, score
+-- The queue whose next host stands first, and that host's score; none if all are closed.
+local function first_queue(fronts)
+  local first, score = nil, INFINITE
+  for at = 1, #fronts do
+    local front = fronts[at]
+    if front < score then first, score = at, front end
   end
-  at, score = nil, math.huge
-  for other = 1, #fronts do
-    if fronts[other] < score then at, score = other, fronts[other] end
-  end
-  queues.current, queues.left = at or 1, IN_A_ROW - 1
-  return at, score
+  return first, score
 end
 
--- The next host to be looked at: its queue, id, score, and what there is of it. A queue whose hosts all rest still
--- is closed; then only the queue and when that ends.
-local function next_head(queues, fronts, now)
-  local first, score = first_queue(queues, fronts, now)
-  if not first then return nil end
-  local queue = queues[first]
-  if queue.takes_turns and score > now then
-    fronts[first] = math.huge
-    return queue, nil, score
-  end
-  queue.raws = queue.raws or read_hosts(queue)
-  local at = queue.at
-  local hid, raw, following = queue.heads[at], queue.raws[(at + 1) / 2], queue.heads[at + 3]
-  queue.at = at + 2
-  fronts[first] = following and following + 0 or at + 2 > 2 * HEADS and read_heads(queue) or math.huge
-  return queue, hid, score, raw
+-- Goes on behind the next host of a queue; the score of the one after it.
+local function step(queue)
+  local at = queue.at + 2
+  queue.at = at
+  local following = queue.heads[at + 1]
+  return following and following + 0 or at > 2 * HEADS and read_heads(queue) or INFINITE
 end
 
--- A host as far as the choice needs it; `raw` is what a lease writes back.
-local function choice_of(queue, hid, raw, default_rest_ms)
-  local rest_until, price, bins, delay_ms, gap_ms = fields_of('<I6dI4xxxxdd', raw)
-  if delay_ms < 0 then delay_ms = default_rest_ms end
-  return {hid = hid, raw = raw, rest_until = rest_until, price = price, bins = bins,
-    rest_ms = max(delay_ms, gap_ms), place = queue.takes_turns and 'turns' or 'awake'}
-end
-
--- One number to compare pages by, also between shards: pages never crawled by importance, then promoted ones
--- by urgency, then the crawl value.
-local function worth_of(due, value)
-  if due > NEW_PAGES then return value end
+-- What a page that was never crawled or is promoted is worth, in the order of their scores and above all others.
+local function worth_first(due)
   if due >= PROMOTED then return 1e100 - (due - PROMOTED) * 1e85 end
   return 1e200 * exp(max(-200, min(200, (NEVER_CRAWLED - due) / 1e9)))
 end
 
--- How many of a bin's pages are worth looking at: those that are due, and the first in any case.
-local function count_due(pages, host, now)
+-- How many of a bin's pages are worth looking at: those that are due, and the first in any case. Their due scores
+-- become numbers.
+local function count_due(pages, rest_ms, now)
   local count = 0
   for at = 2, #pages, 2 do
     local due = pages[at] + 0
     -- The order of new pages is their worth: where only one can be leased, no other comes before the first.
-    if count > 0 and (due > now or due <= NEW_PAGES and host.rest_ms > 0) then break end
+    if count > 0 and (due > now or due <= NEW_PAGES and rest_ms > 0) then break end
     count, pages[at] = count + 1, due
   end
   return count
@@ -116,45 +98,46 @@ end
 
 -- The records of a bin's first pages.
 local function read_first(key, pages, count)
-  if count == 1 then return redis_call('HMGET', key, pages[1]) end
+  if count == 1 then return {redis_call('HGET', key, pages[1])} end
+  if count == 2 then return redis_call('HMGET', key, pages[1], pages[3]) end
   local ids = {}
   for at = 1, count do ids[at] = pages[2 * at - 1] end
   return redis_call('HMGET', key, unpack(ids))
 end
 
--- How many pages of one bin of a host are read.
-local function most_of(host) return host.rest_ms > 0 and PAGES_PER_RESTING_HOST or PAGES_PER_HOST end
-
 -- Adds the candidates of a bin; of a host that gives one page and then rests, only a better one than `best`.
 local function add_candidates(found, queue, host, bin, now, best)
-  local prefix, place, rest_ms = queue.prefix, host.hid .. ':' .. bin, host.rest_ms
-  local dues, records = prefix .. ':d:' .. place, prefix .. ':r:' .. place
-  local pages = redis_call('ZRANGE', dues, 0, most_of(host) - 1, 'WITHSCORES')
-  local count = count_due(pages, host, now)
-  if count == 0 then return best end
-  for at, record in ipairs(read_first(records, pages, count)) do
+  local hid, rest_ms = host.hid, host.rest_ms
+  local dues, records = queue.dues .. hid .. ':' .. bin, queue.records .. hid .. ':' .. bin
+  local pages = redis_call('ZRANGE', dues, '0', rest_ms > 0 and PAGES_PER_RESTING_HOST - 1 or PAGES_PER_HOST - 1, 'WITHSCORES')
+  local read = read_first(records, pages, count_due(pages, rest_ms, now))
+  for at = 1, #read do
+    local record = read[at]
     if record then
       local id, due = pages[2 * at - 1], pages[2 * at]
-      local value, interval_s, credit_s = value_now(prefix, place, id, record, due, now)
-      local worth = worth_of(due, value)
+      local value, interval_s, credit_s, worth
+      if due > NEW_PAGES and due < 3e15 then
+        value, interval_s, credit_s = local_value(record, (now - due) / 1000)
+        worth = value
+      else
+        value, interval_s, credit_s = value_by_anchor(queue.prefix, hid, bin, id, record, now)
+        worth = due > NEW_PAGES and value or worth_first(due)
+      end
       if not best or rest_ms == 0 then
-        best = {queue = queue, host = host, bin = bin, dues = dues, records = records, pages = pages, id = id,
-          record = record, due = due, value = value, worth = worth, interval_s = interval_s, credit_s = credit_s}
+        best = {worth, value, due, id, record, interval_s, credit_s, host, bin, dues, records, pages}
         found[#found + 1] = best
-      elseif worth > best.worth then
-        best.bin, best.dues, best.records, best.pages, best.id, best.record = bin, dues, records, pages, id, record
-        best.due, best.value, best.worth, best.interval_s, best.credit_s = due, value, worth, interval_s, credit_s
+      elseif worth > best[WORTH] then
+        best[WORTH], best[VALUE], best[DUE], best[ID], best[RECORD] = worth, value, due, id, record
+        best[INTERVAL], best[CREDIT] = interval_s, credit_s
+        best[BIN], best[DUES], best[RECORDS], best[PAGES] = bin, dues, records, pages
       end
     end
   end
   return best
 end
 
-local function add_host(found, queue, host, now)
-  if host.bins == 1 then
-    add_candidates(found, queue, host, '0', now, nil)
-    return
-  end
+-- Adds the candidates of a host of several bins.
+local function add_from_bins(found, queue, host, now)
   local bins = redis_call('ZRANGE', queue.prefix .. ':b:' .. host.hid, 0, BINS_PER_HOST - 1, 'WITHSCORES')
   local best
   for at = 1, #bins, 2 do
@@ -164,28 +147,58 @@ local function add_host(found, queue, host, now)
   end
 end
 
-local function by_worth(a, b) return a.worth > b.worth end
+-- Looks at the next host of a queue; if it rests, answers until when.
+local function look_at(found, hosts, queue, now, default_rest_ms)
+  queue.raws = queue.raws or read_hosts(queue)
+  local at = queue.at
+  local hid, raw = queue.heads[at], queue.raws[(at + 1) / 2]
+  if not raw then return nil end
+  local rest_until, price, bins, rest_ms, gap_ms = fields_of('<I6dI4xxxxdd', raw)
+  if rest_until > now then return rest_until end
+  if rest_ms < 0 then rest_ms = default_rest_ms end
+  if gap_ms > rest_ms then rest_ms = gap_ms end
+  -- As far as the choice needs it; `raw` is what a lease writes back.
+  local host = {hid = hid, raw = raw, queue = queue, rest_until = rest_until, price = price, bins = bins,
+    rest_ms = rest_ms, place = queue.place}
+  hosts[hid] = host
+  if bins == 1 then
+    add_candidates(found, queue, host, '0', now, nil)
+  else
+    add_from_bins(found, queue, host, now)
+  end
+end
+
+local function by_worth(a, b) return a[WORTH] > b[WORTH] end
 
 -- A shortlist: the pages at or above the price in due order, and the nearest few if too few are due; best first.
--- Also when the first host that was passed over will have rested.
-local function gather(queues, fronts, now, wanted, order)
-  local found, hosts, near, rested_at = {}, {}, 0, math.huge
-  while #found < order.candidates + wanted do
-    local queue, hid, score, raw = next_head(queues, fronts, now)
-    if not queue then break end
-    if hid and score > now then
-      near = near + 1
-      if near > NEAR_HOSTS + wanted or #found >= wanted and near > NEAR_HOSTS / 2 then break end
+-- Also when the first host that was passed over will have rested. The order of new pages, and of those not due yet,
+-- is kept exactly; of the others a queue gives some in a row.
+local function gather(prefixes, now, wanted, order)
+  local queues, fronts = open_queues(prefixes, now)
+  local found, hosts, near, rested_at = {}, {}, 0, INFINITE
+  local most, default_rest_ms = order.candidates + wanted, order.options.rest_ms
+  local first, score, left = nil, INFINITE, 0
+  while #found < most do
+    score, left = fronts[first], left - 1
+    if left < 0 or score > now or score <= NEW_PAGES then
+      first, score = first_queue(fronts)
+      left = IN_A_ROW - 1
+      if not first then break end
     end
-    local host = raw and choice_of(queue, hid, raw, order.options.rest_ms)
-    if not hid or host and host.rest_until > now then
-      rested_at = min(rested_at, hid and host.rest_until or score)
-    elseif host then
-      add_host(found, queue, host, now)
-      hosts[hid] = host
+    local queue, rests_until = queues[first], score
+    if score > now and queue.place == 'turns' then  -- all its hosts rest still
+      fronts[first] = INFINITE
+    else
+      if score > now then
+        near = near + 1
+        if near > NEAR_HOSTS + wanted or #found >= wanted and near > NEAR_HOSTS / 2 then break end
+      end
+      rests_until = look_at(found, hosts, queue, now, default_rest_ms)
+      fronts[first] = step(queue)
     end
+    if rests_until and rests_until < rested_at then rested_at = rests_until end
   end
   table.sort(found, by_worth)
-  found.at, found.first, found.hosts = now, 1, hosts
+  found.at, found.first, found.hosts, found.near = now, 1, hosts, near
   return found, rested_at
 end

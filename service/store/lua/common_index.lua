@@ -24,6 +24,7 @@ local function index_bin(shard, host, bin)
 end
 
 local PLACES = {'awake', 'turns', 'resting'}
+local NOT = {awake = 'not_awake', turns = 'not_turns', resting = 'not_resting'}
 
 -- Where a host waits, and by what: awake by the due time of its best page; where that comes before the end of its
 -- rest, by that end, among those that take turns. A new or promoted page is worth its place before all others, so
@@ -71,7 +72,7 @@ local function new_moves() return {awake = {}, turns = {}, resting = {}, not_awa
 
 local function move_hosts(shard, moves)
   for _, name in ipairs(PLACES) do
-    local came, gone = moves[name], moves['not_' .. name]
+    local came, gone = moves[name], moves[NOT[name]]
     if #came > 0 then redis_call('ZADD', shard .. ':' .. name, unpack(came)) end
     if #gone > 0 then redis_call('ZREM', shard .. ':' .. name, unpack(gone)) end
   end
@@ -115,7 +116,7 @@ local function place_hosts(shard, hosts, now)
     local place, score
     if due then place, score = place_of(host, due, now) end
     if place and score ~= (place == 'awake' and awake or turns)[hid] then append(moves[place], score, hid) end
-    if was and was ~= place then append(moves['not_' .. was], hid) end
+    if was and was ~= place then append(moves[NOT[was]], hid) end
   end
   move_hosts(shard, moves)
 end

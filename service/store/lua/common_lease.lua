@@ -1,86 +1,94 @@
--- Shared by the functions that hand pages out, after common_choice.lua: leases, and what they change. Defines
+-- Shared by the functions that hand pages out, after common_pace.lua: leases, and what they change. Defines
 -- only locals.
 
 local HOST_PRICE_WEIGHT = 0.05  -- of one served value in what a host that has to rest is served at
 local TOKEN_AT = HISTORY_AT + 6
 local SHORTLIST_MS = 100  -- how long what a look left over is chosen from: values hardly move meanwhile
+local RUSH, TURNS = 640, 4  -- pages handed out while a shortlist lasts, from which on shards take turns; of how many
 local CLOCK_MS = 100  -- how often a shard that gives pages keeps the instant, so that a step back is seen there
 
 -- When the best of the pages that were read of a candidate's bin is due, after it has left.
 local function bin_due(c)
-  local pages, host = c.pages, c.host
-  local count = #pages
-  if host.rest_ms == 0 then pages[c.id] = true end  -- it may give more of them
-  for at = 1, count, 2 do
-    local id = pages[at]
-    if id ~= c.id and not pages[id] then return pages[at + 1] + 0 end
+  local pages, id, may_give_more = c[PAGES], c[ID], c[HOST].rest_ms == 0
+  if may_give_more then pages[id] = true end
+  for at = 1, #pages, 2 do
+    local other = pages[at]
+    if other ~= id and not pages[other] then return pages[at + 1] + 0 end
   end
-  if count < 2 * most_of(host) then return nil end
-  return tonumber(redis_call('ZRANGE', c.dues, 0, 0, 'WITHSCORES')[2])
+  if #pages < 2 * (may_give_more and PAGES_PER_HOST or PAGES_PER_RESTING_HOST) then return nil end
+  return tonumber(redis_call('ZRANGE', c[DUES], 0, 0, 'WITHSCORES')[2])
 end
 
 -- When the host's best page is due, after a candidate has left.
 local function due_after(c)
-  local due = bin_due(c)
-  if c.host.bins == 1 then return due end
-  local prefix = c.queue.prefix
-  local bins = prefix .. ':b:' .. c.host.hid
-  if due then redis_call('ZADD', bins, due, c.bin) else redis_call('ZREM', bins, c.bin) end
-  return host_due(prefix, c.host)
+  local due, host = bin_due(c), c[HOST]
+  if host.bins == 1 then return due end
+  local prefix = host.queue.prefix
+  local bins = prefix .. ':b:' .. host.hid
+  if due then redis_call('ZADD', bins, due, c[BIN]) else redis_call('ZREM', bins, c[BIN]) end
+  return host_due(prefix, host)
 end
 
--- What the leases of a round change in a shard's indexes.
+-- What the leases of a round change in a shard's indexes: {expiry, member, ...}, {host id, host, ...} and where
+-- hosts go.
 local function new_changes(note) return {note = note, leases = {}, hosts = {}, moves = new_moves()} end
 
 -- From a lease on the host rests.
-local function start_rest(c, at_ms, changes)
-  local host = c.host
-  host.rest_until = min(floor(at_ms + host.rest_ms), LATEST)
-  host.price = host.price > 0 and host.price + HOST_PRICE_WEIGHT * (c.value - host.price) or c.value
-  host.raw = packed('<I6d', host.rest_until, host.price) .. host.raw:sub(SERVED_SIZE + 1)
+local function start_rest(host, value, at_ms, changes)
+  local rest_until, price = floor(at_ms + host.rest_ms), host.price
+  if rest_until > LATEST then rest_until = LATEST end
+  price = price > 0 and price + HOST_PRICE_WEIGHT * (value - price) or value
+  host.rest_until, host.price = rest_until, price
+  host.raw = packed('<I6d', rest_until, price) .. host.raw:sub(SERVED_SIZE + 1)
   append(changes.hosts, host.hid, host.raw)
 end
 
 -- The host waits where its other pages say.
 local function move_host(c, now, changes)
-  local host, due, note = c.host, due_after(c), changes.note
-  local place, score
-  if due then place, score = place_of(host, due, now) end
-  if place then append(changes.moves[place], score, host.hid) end
-  if place ~= host.place then append(changes.moves['not_' .. host.place], host.hid) end
-  if place == 'resting' then note.wake = note.wake and min(note.wake, score) end
-  host.place = place or 'awake'
+  local host, due, note, moves = c[HOST], due_after(c), changes.note, changes.moves
+  local was, place, score = host.place, nil, nil
+  if due then
+    place, score = place_of(host, due, now)
+    append(moves[place], score, host.hid)
+    if place == 'resting' and note.wake and score < note.wake then note.wake = score end
+    host.place = place
+  end
+  if place ~= was then append(moves[NOT[was]], host.hid) end
 end
 
 -- How long the page has aged: since what its due time was computed from, or since its anchor where it has none.
 local function elapsed_of(c, now)
-  if not c.interval_s then return -1 end
-  if c.credit_s < 0 and c.due > -8e14 and c.due < 2.8e15 then return now - c.due + c.interval_s * 1000 end
-  return now - tonumber(redis_call('ZSCORE', anchor_key(c.queue.prefix, c.host.hid, c.bin), c.id))
+  local interval_s, due = c[INTERVAL], c[DUE]
+  if not interval_s then return -1 end
+  if c[CREDIT] < 0 and due > -8e14 and due < 2.8e15 then return now - due + interval_s * 1000 end
+  local host = c[HOST]
+  return now - tonumber(redis_call('ZSCORE', anchor_key(host.queue.prefix, host.hid, c[BIN]), c[ID]))
 end
 
 -- A token above all that the page ever had, also before it was removed: seconds of the clock or one more than the
 -- last, then the salt (never 0, which marks a token that was taken back).
-local function next_token(record, now, salt, note)
-  local last = max(fields_of('<I6', record, TOKEN_AT), note.removed)
-  return max(floor(last / 65536) + 1, floor(now / 1000)) * 65536 + salt
+local function next_token(record, now, salt, removed)
+  local last, seconds = fields_of('<I6', record, TOKEN_AT), floor(now / 1000)
+  if last < removed then last = removed end
+  last = (last - last % 65536) / 65536 + 1
+  return (last > seconds and last or seconds) * 65536 + salt
 end
 
 -- Leases a candidate; nil if it does not wait any more. The answer says what changed; the rest is in the page's
 -- record and its host's, as they were.
 local function lease(c, slot, now, options, changes)
-  local host, record, note = c.host, c.record, changes.note
-  if redis_call('ZREM', c.dues, c.id) == 0 then return nil end
-  local at_ms = max(now, slot)
-  local token, expires_at = next_token(record, now, options.salt, note), floor(at_ms + options.lease_ms)
-  redis_call('HSET', c.records, c.id, char(record:byte(1) + LEASED) .. record:sub(2, TOKEN_AT - 1)
+  local host, record, note, id, value = c[HOST], c[RECORD], changes.note, c[ID], c[VALUE]
+  if redis_call('ZREM', c[DUES], id) == 0 then return nil end
+  local hid, at_ms = host.hid, slot > now and slot or now
+  local token, expires_at = next_token(record, now, options.salt, note.removed), floor(at_ms + options.lease_ms)
+  redis_call('HSET', c[RECORDS], id, char(record:byte(1) + LEASED) .. record:sub(2, TOKEN_AT - 1)
     .. packed('<I6', token) .. record:sub(TOKEN_AT + 6))
-  append(changes.leases, expires_at, host.hid .. ':' .. c.id)
-  note.wake = note.wake and min(note.wake, expires_at)
-  if host.rest_ms > 0 then start_rest(c, at_ms, changes) end
+  append(changes.leases, expires_at, hid .. ':' .. id)
+  if note.wake and expires_at < note.wake then note.wake = expires_at end
+  if host.rest_ms > 0 then start_rest(host, value, at_ms, changes) end
   move_host(c, now, changes)
-  return packed('<BI4dddddBI2I2', c.due > NEW_PAGES and 1 or 0, c.id, token, slot, expires_at, c.value,
-    elapsed_of(c, now), #host.hid, #host.raw, #record) .. host.hid .. host.raw .. record
+  return packed('<BI4dddddBI2I2', c[DUE] > NEW_PAGES and 1 or 0, id, token, slot, expires_at, value,
+    elapsed_of(c, now), #hid, #host.raw, #record) .. hid .. host.raw .. record
 end
 
 -- Writes what a round of leases changed in the indexes of a shard.
@@ -107,46 +115,84 @@ end
 
 -- Leases pages of a shortlist to the slots, best first and none worth less than asked for; the others stay on it.
 local function serve(list, pages, now, raw, offset, order)
-  local hosts, changed, wanted = list.hosts, {}, #order.slots
-  local c = list[list.first]
-  while c and #pages < wanted and c.worth >= order.least do
-    local host, prefix = c.host, c.queue.prefix
+  local hosts, changed, slots, options, pace = list.hosts, {}, order.slots, order.options, order.pace
+  local first, given, wanted = list.first, #pages, #slots
+  local c = list[first]
+  while c and given < wanted and c[WORTH] >= order.least do
+    local host = c[HOST]
+    local prefix = host.queue.prefix
     local changes = changed[prefix]
     if changes == nil then
       changes = open_changes(list, prefix, now)
       changed[prefix] = changes
     end
     if changes and hosts[host.hid] then  -- else it was changed, or has given a page and rests
-      local page = lease(c, order.slots[#pages + 1], now, order.options, changes)
+      local page = lease(c, slots[given + 1], now, options, changes)
       if host.rest_ms > 0 then hosts[host.hid] = nil end
       if page then
-        pages[#pages + 1] = page
-        order.served(c)
+        given = given + 1
+        pages[given] = page
+        if pace and c[DUE] > NEW_PAGES then follow_price(pace, c[VALUE], changes.note.ranked_by) end
       end
     end
-    list.first = list.first + 1
-    c = list[list.first]
+    first = first + 1
+    c = list[first]
   end
+  list.first = first
   for prefix, changes in pairs(changed) do
     if changes then flush(prefix, changes, now, raw, offset) end
   end
 end
 
--- Leases up to one page per slot of the order {slots, options, candidates, least (worth), served (called for
--- each)}. Returns the pages, when a host that was passed over will have rested, and what is left of the shortlist.
+-- How many pages a server hands out, by the first shard of a call: how many since `at`, and whether so many before that
+-- that all shards would be looked at several times while values hardly move (`is_on`). Then looks take turns: the first
+-- is at all shards, the next at some of them each. All have had their turn in time, and a call changes few of them.
+local rushes = {}
+
+local function rush_of(prefix, now)
+  local rush = rushes[prefix]
+  local age_ms = rush and now - rush.at or -1
+  if age_ms < 0 or age_ms >= SHORTLIST_MS then
+    local is_on = age_ms >= 0 and age_ms < 2 * SHORTLIST_MS and rush.count >= RUSH
+    rush = {at = now, count = 0, is_on = is_on, turn = 0}
+    rushes[prefix] = rush
+  end
+  return rush
+end
+
+local function some_of(prefixes, turn)
+  local some = {}
+  for at = turn, #prefixes, TURNS do some[#some + 1] = prefixes[at] end
+  return some
+end
+
+-- A new shortlist, and when a host that was passed over will have rested. Shards take turns only while every look finds
+-- more pages than wanted, all of them due and none new.
+local function look(prefixes, now, wanted, order, rush)
+  local takes_turns = rush.is_on and rush.turn > 0 and shortlists[prefixes[1]] and #prefixes > TURNS
+  local list, rested_at = gather(takes_turns and some_of(prefixes, rush.turn) or prefixes, now, wanted, order)
+  local is_plenty = #list >= order.candidates + wanted and list.near == 0 and list[1][DUE] > NEW_PAGES
+  rush.is_on, rush.turn = rush.is_on and is_plenty, rush.turn % TURNS + 1
+  if takes_turns and not is_plenty then return gather(prefixes, now, wanted, order) end
+  return list, rested_at
+end
+
+-- Leases up to one page per slot of the order {slots, options, candidates, least (worth), pace (whose price follows
+-- what is served, if it does)}. Returns the pages, when a host that was passed over will have rested, and what is left
+-- of the shortlist.
 local function fill(prefixes, now, raw, offset, order)
-  local pages, rested_at, list = {}, math.huge, shortlists[prefixes[1]]
+  local pages, rested_at, list, rush = {}, INFINITE, shortlists[prefixes[1]], rush_of(prefixes[1], now)
   if #order.slots > 0 and list and now >= list.at and now < list.at + SHORTLIST_MS then
     serve(list, pages, now, raw, offset, order)
   end
   while #pages < #order.slots or #order.slots == 0 do
     local before = #pages
-    local queues, fronts = open_queues(prefixes, now)
-    list, rested_at = gather(queues, fronts, now, #order.slots - before, order)
+    list, rested_at = look(prefixes, now, #order.slots - before, order, rush)
     serve(list, pages, now, raw, offset, order)
     if #pages == before then break end
   end
   shortlists[prefixes[1]] = list
+  rush.count = rush.count + #pages
   return pages, rested_at, list
 end
 
@@ -159,13 +205,13 @@ end
 -- Why too little could be leased though a slot was free, and when to ask again.
 local function why_nothing(prefixes, now, rested_at)
   local reason, wake = 'no-pages', rested_at
-  if rested_at < math.huge then reason = 'politeness' end
+  if rested_at < INFINITE then reason = 'politeness' end
   for _, prefix in ipairs(prefixes) do
     local note = note_of(prefix, now)
     note.wake = note.wake or wake_of(prefix)
     local turn = next_turn(prefix, now)
-    wake = min(wake, note.wake, turn or math.huge)
+    wake = min(wake, note.wake, turn or INFINITE)
     if turn or redis_call('EXISTS', prefix .. ':resting') == 1 then reason = 'politeness' end
   end
-  return reason, wake < math.huge and max(1, wake - now) or 1000
+  return reason, wake < INFINITE and max(1, wake - now) or 1000
 end

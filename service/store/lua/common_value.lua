@@ -29,24 +29,27 @@ end
 
 -- The local form of V, `past` in depth beyond its centre, which lies `lead` beyond the due time;
 -- policy/ranking.py computes its coefficients, explains it, and mirrors it. Also returns interval and credit.
+-- Comparisons instead of min and max: a call of those costs as much as the rest of the line.
 local function local_value(record, past_due_s)
   local interval_s, lead, ceiling, base, slope, near, far, tempo, credit_s, _, _, weight =
     fields_of('<ffffffffffff', record, RANKING_AT)
-  local depth = math.abs(interval_s) * tempo + lead
-  local past = max(tempo * past_due_s - lead, -depth)
-  if ceiling == math.huge then return open_value(past, base, slope, near, far), interval_s, credit_s end
-  if credit_s >= 0 then weight = 0 end
+  local depth = (interval_s < 0 and -interval_s or interval_s) * tempo + lead
+  local past = tempo * past_due_s - lead
+  if past < -depth then past = -depth end
+  if ceiling == INFINITE then return open_value(past, base, slope, near, far), interval_s, credit_s end
   local bend = near
   if past < 0 then
     bend = 1 / depth
-  elseif weight > 0 and past > weight then
-    bend = far + ((ceiling - base) / slope - 1 - far) * (1 - weight / past)
-  elseif weight > 0 then
-    local knee = weight * math.ceil(depth / weight) - depth
-    if past > knee then
-      local ramp = (past - knee) * (1 + past) / (past * past)
-      local full = (weight - knee) * (1 + weight) / (weight * weight)
-      bend = near + (far - near) * ramp / full
+  elseif weight > 0 and credit_s < 0 then
+    if past > weight then
+      bend = far + ((ceiling - base) / slope - 1 - far) * (1 - weight / past)
+    else
+      local knee = -depth % weight
+      if past > knee then
+        local ramp = (past - knee) * (1 + past) / (past * past)
+        local full = (weight - knee) * (1 + weight) / (weight * weight)
+        bend = near + (far - near) * ramp / full
+      end
     end
   end
   local left = exp(-past)
@@ -57,7 +60,8 @@ local function local_value(record, past_due_s)
     local missed = base + slope * ((1 - whole) + bend * (1 - whole * (1 - depth)))
     value = value - (past / depth) ^ 4 * missed
   end
-  return min(max(value, 0), ceiling), interval_s, credit_s
+  if value > ceiling then value = ceiling elseif value < 0 then value = 0 end
+  return value, interval_s, credit_s
 end
 
 -- κ of one source at this host, where the host hears of several; else what the page's own model says.
@@ -79,13 +83,12 @@ local function anchor_after(host, r, record)
   return math.floor(math.max(r.crawled_at - depth / r.silent_rate * 1000, OLDEST_ANCHOR))
 end
 
--- What the page is worth now, and if it was crawled, the interval and credit it is ranked by. Dormant, promoted and
--- new pages carry no due time: their anchor is asked (`place`: host id and bin).
-local function value_now(shard, place, id, record, due, now)
-  if due > NEW_PAGES and due < 3e15 then return local_value(record, (now - due) / 1000) end
+-- What a page without a due time is worth now: dormant, promoted or new. Its anchor is asked for. If it was crawled,
+-- also the interval and credit it is ranked by.
+local function value_by_anchor(shard, hid, bin, id, record, now)
   local r = unpack_head(record)
-  if not has(r.flags, CRAWLED) then return r.ceiling < math.huge and r.ceiling or r.base end
-  local anchor = tonumber(redis_call('ZSCORE', shard .. ':a:' .. place, id))
+  if not has(r.flags, CRAWLED) then return r.ceiling < INFINITE and r.ceiling or r.base end
+  local anchor = tonumber(redis_call('ZSCORE', anchor_key(shard, hid, bin), id))
   local since = aged_since(anchor, r.credit_s, r.crawled_at, r.signals)
   return local_value(record, (now - since) / 1000 - math.abs(r.interval_s))
 end

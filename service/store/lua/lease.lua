@@ -15,13 +15,12 @@ register('lease', function(keys, args)
   local meta = keys[1] .. ':meta'
   local now, raw, offset, stale = clock(meta, args[1])
   local options, slots = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3])
-  local order = {slots = slots, options = options, candidates = CANDIDATES, least = tonumber(args[4]),
-    served = function() end}
+  local order = {slots = slots, options = options, candidates = CANDIDATES, least = tonumber(args[4])}
   local pages, rested_at, list = fill(keys, now, raw, offset, order)
   keep_clock(meta, raw, offset, stale)
   local reason, retry_ms, worths = 'leased', 0, {}
   for at = list.first, #list do
-    if #worths < SHOWN and list.hosts[list[at].host.hid] then worths[#worths + 1] = list[at].worth end
+    if #worths < SHOWN and list.hosts[list[at][HOST].hid] then worths[#worths + 1] = list[at][WORTH] end
   end
   if #worths == 0 then reason, retry_ms = why_nothing(keys, now, rested_at) end
   return {reason, string.format('%.3f', retry_ms), note_of(keys[1], now).ranked_by, table.concat(pages), cmsgpack.pack(worths)}

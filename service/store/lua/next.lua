@@ -50,8 +50,7 @@ register('next', function(keys, args)
   local pages, rested_at = {}, nil
   if asked.wanted > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
     local count = share_slots(requests, asked, pace, now, options.lookahead_ms)
-    local order = {slots = slots_of(pace, count), options = options, candidates = CANDIDATES, least = 0,
-      served = function(c) if c.due > NEW_PAGES then follow_price(pace, c.value, c.queue.note.ranked_by) end end}
+    local order = {slots = slots_of(pace, count), options = options, candidates = CANDIDATES, least = 0, pace = pace}
     local prefixes = {unpack(keys, 2)}
     pages, rested_at = fill(prefixes, now, raw, offset, order)
     pace.slot, pace.granted = pace.slot + #pages * pace.gap_ms, pace.granted + #pages

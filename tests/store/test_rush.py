@@ -1,0 +1,74 @@
+"""Where very many pages are handed out, shards take turns in being looked at. The clock moves a millisecond a call."""
+
+from __future__ import annotations
+
+from service.address import parse_url, shard_of
+from service.domain import Lease
+from tests.store.audit import audit
+from tests.store.conftest import MakeWorld
+from tests.store.world import World, hosts_of, outcome
+
+RUSH_SHARDS = 16
+PAGES = hosts_of(2880)
+CALL = 64
+
+
+async def due_world(make_world: MakeWorld) -> World:
+    """Many pages that were crawled at different times, all due."""
+    world = await make_world(bandwidth=1e6, lookahead_s=1.0, shards=RUSH_SHARDS)
+    await world.put(*PAGES, change_rate_per_day=1.0)
+    now_at = world.clock.now_at
+    crawls = [outcome(url=url, fetched_at=now_at - at * 701 % 1000) for at, url in enumerate(PAGES)]
+    assert set(await world.frontier.record_outcomes(crawls)) == {"accepted"}
+    world.advance(86400 * 30)
+    return world
+
+
+async def hurried(make_world: MakeWorld) -> World:
+    """So many were handed out just now that it is a rush."""
+    world = await due_world(make_world)
+    for _ in range(11):
+        await call(world)
+    world.advance(0.1)
+    await call(world)  # the first look of a rush is at all shards
+    await call(world)
+    await call(world)
+    return world
+
+
+async def call(world: World) -> list[Lease]:
+    world.advance(0.001)
+    leases = await world.next(CALL)
+    assert len(leases) == CALL
+    return leases
+
+
+def shards_of(leases: list[Lease]) -> set[int]:
+    return {shard_of(parse_url(lease.url).host_id, RUSH_SHARDS) for lease in leases}
+
+
+async def test_in_a_rush_shards_take_turns(make_world: MakeWorld) -> None:
+    world = await hurried(make_world)
+    if world.server.is_cluster:
+        return  # there each shard is asked by itself
+    calls = [shards_of(await call(world)) for _ in range(9)]
+    assert all(len(shards) <= RUSH_SHARDS / 2 for shards in calls)
+    assert set.union(*calls) == set(range(RUSH_SHARDS))
+
+
+async def test_in_a_rush_a_page_that_is_new_goes_first(make_world: MakeWorld) -> None:
+    world = await hurried(make_world)
+    for number in range(RUSH_SHARDS):
+        url = f"https://new{number}.example/"
+        await world.put(url)
+        if world.server.is_cluster:
+            world.advance(0.11)  # a process asks the shards ten times a second
+        assert url in [lease.url for lease in await call(world)]
+
+
+async def test_in_a_rush_every_page_is_handed_out_once(make_world: MakeWorld) -> None:
+    world = await due_world(make_world)
+    served = [lease.url for _ in range(len(PAGES) // CALL) for lease in await call(world)]
+    assert sorted(served) == sorted(PAGES)
+    assert await world.next() == []
+    await audit(world.settings.redis_url, RUSH_SHARDS)
