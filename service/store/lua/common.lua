@@ -125,6 +125,10 @@ local notes = {}
 -- Forgotten where a page comes to stand ready.
 local shortlists = {}
 
+-- By the first shard of a call: how many pages were handed out since `at`, how many looks that took before, so many
+-- `turns` are taken now, and which is the next.
+local rushes = {}
+
 -- Monotonic milliseconds: raw + offset, where the offset grows by every backward step of the raw clock. `stored`
 -- begins with what was kept of both: at most every 100 ms, so a step shorter than that may pass unseen.
 local function clock_of(stored, given)
@@ -134,7 +138,7 @@ local function clock_of(stored, given)
     raw = time[1] * 1000 + time[2] / 1000
   end
   local last, offset = tonumber(stored[1]), tonumber(stored[2]) or 0
-  if not last then notes, shortlists = {}, {} end  -- a store that was emptied
+  if not last then notes, shortlists, rushes = {}, {}, {} end  -- a store that was emptied
   if last and raw < last then offset = offset + (last - raw) end
   local stepped = last and raw < last
   return raw + offset, raw, offset, (not last) or stepped or raw - last >= 100, stepped

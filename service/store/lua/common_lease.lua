@@ -4,7 +4,7 @@
 local HOST_PRICE_WEIGHT = 0.05  -- of one served value in what a host that has to rest is served at
 local TOKEN_AT = HISTORY_AT + 6
 local SHORTLIST_MS = 100  -- how long what a look left over is chosen from: values hardly move meanwhile
-local RUSH, TURNS = 640, 4  -- pages handed out while a shortlist lasts, from which on shards take turns; of how many
+local PAGES_PER_LOOK = 160  -- found by one look, about
 local CLOCK_MS = 100  -- how often a shard that gives pages keeps the instant, so that a step back is seen there
 
 -- When the best of the pages that were read of a candidate's bin is due, after it has left.
@@ -144,36 +144,37 @@ local function serve(list, pages, now, raw, offset, order)
   end
 end
 
--- How many pages a server hands out, by the first shard of a call: how many since `at`, and whether so many before that
--- that all shards would be looked at several times while values hardly move (`is_on`). Then looks take turns: the first
--- is at all shards, the next at some of them each. All have had their turn in time, and a call changes few of them.
-local rushes = {}
-
-local function rush_of(prefix, now)
-  local rush = rushes[prefix]
+-- Looks at all shards that are several while values hardly move take turns: after one at all of them each is at some.
+-- All are looked at in time, and a call changes few.
+local function rush_of(prefixes, now)
+  local rush = rushes[prefixes[1]]
   local age_ms = rush and now - rush.at or -1
   if age_ms < 0 or age_ms >= SHORTLIST_MS then
-    local is_on = age_ms >= 0 and age_ms < 2 * SHORTLIST_MS and rush.count >= RUSH
-    rush = {at = now, count = 0, is_on = is_on, turn = 0}
-    rushes[prefix] = rush
+    local was_late = age_ms >= 0 and age_ms < 2 * SHORTLIST_MS
+    local turns = was_late and min(floor(rush.count / PAGES_PER_LOOK), floor(#prefixes / 2)) or 0
+    rush = {at = now, count = 0, turns = turns, turn = 0}
+    rushes[prefixes[1]] = rush
   end
   return rush
 end
 
-local function some_of(prefixes, turn)
+local function some_of(prefixes, rush)
   local some = {}
-  for at = turn, #prefixes, TURNS do some[#some + 1] = prefixes[at] end
+  for at = rush.turn, #prefixes, rush.turns do some[#some + 1] = prefixes[at] end
   return some
 end
 
--- A new shortlist, and when a host that was passed over will have rested. Shards take turns only while every look finds
--- more pages than wanted, all of them due and none new.
+-- A new shortlist, and when a host that was passed over will have rested. Looks take turns only while each finds more
+-- pages than wanted, all of them due and none new.
 local function look(prefixes, now, wanted, order, rush)
-  local takes_turns = rush.is_on and rush.turn > 0 and shortlists[prefixes[1]] and #prefixes > TURNS
-  local list, rested_at = gather(takes_turns and some_of(prefixes, rush.turn) or prefixes, now, wanted, order)
-  local is_plenty = #list >= order.candidates + wanted and list.near == 0 and list[1][DUE] > NEW_PAGES
-  rush.is_on, rush.turn = rush.is_on and is_plenty, rush.turn % TURNS + 1
-  if takes_turns and not is_plenty then return gather(prefixes, now, wanted, order) end
+  local takes_turns = rush.turns > 1 and rush.turn > 0 and shortlists[prefixes[1]]
+  local list, rested_at = gather(takes_turns and some_of(prefixes, rush) or prefixes, now, wanted, order)
+  if #list >= order.candidates + wanted and list.near == 0 and list[1][DUE] > NEW_PAGES then
+    rush.turn = rush.turn % max(rush.turns, 1) + 1
+  else
+    rush.turns = 0
+    if takes_turns then return gather(prefixes, now, wanted, order) end
+  end
   return list, rested_at
 end
 
@@ -181,7 +182,7 @@ end
 -- what is served, if it does)}. Returns the pages, when a host that was passed over will have rested, and what is left
 -- of the shortlist.
 local function fill(prefixes, now, raw, offset, order)
-  local pages, rested_at, list, rush = {}, INFINITE, shortlists[prefixes[1]], rush_of(prefixes[1], now)
+  local pages, rested_at, list, rush = {}, INFINITE, shortlists[prefixes[1]], rush_of(prefixes, now)
   if #order.slots > 0 and list and now >= list.at and now < list.at + SHORTLIST_MS then
     serve(list, pages, now, raw, offset, order)
   end
