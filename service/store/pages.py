@@ -15,7 +15,7 @@ from service.clock import Clock
 from service.store.connection import Call, Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.pipe import Argument
-from service.store.rows import Row, read_leases
+from service.store.rows import Row, pack_order, read_leases, requests_for_pages
 from service.store.spread import Spread
 from service.store.wire import pack
 
@@ -88,17 +88,12 @@ class Pages:
         salt: int,
     ) -> tuple[str, float, list[list[Row]]]:
         """(word, retry_after_ms, leases per request) over all shards."""
-        options = {
-            "lease_ms": lease_s * 1000,
-            "lookahead_ms": lookahead_s * 1000,
-            "rest_ms": rest_s * 1000,
-            "salt": salt,
-        }
+        order = pack_order(lease_s=lease_s, lookahead_s=lookahead_s, rest_s=rest_s, salt=salt)
         if self._server.is_cluster:
-            return await self._spread.next(requests, options)
-        args = (await self._clock.argument(), pack(options), pack(requests))
+            return await self._spread.next(requests, order, lookahead_s * 1000)
+        args = (await self._clock.argument(), order, *requests_for_pages(requests))
         reply = await self._server.call("next", [CONTROL, *self._prefixes], args)
-        return reply[0].decode(), float(reply[2]), [read_leases(raw) for raw in reply[3:]]
+        return reply[0].decode(), reply[1] / 1000, [read_leases(raw) for raw in reply[2:]]
 
     async def close(self) -> None:
         """Wait for what is still to be written."""

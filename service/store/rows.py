@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from service.address import url_of
@@ -15,6 +16,8 @@ _LEASED = struct.Struct("<BIdddddBHH")
 # What of a record (`lua/common.lua`) a crawler gets: silent rate, when it was crawled in two parts, signals,
 # last_modified; then how many sources follow.
 _RECORD = struct.Struct("<44xf8xIH11xH4xI4xB")
+_ORDER = struct.Struct("<dddH")  # what `next` and `lease` need to know of every lease
+_GOES_ON = 0x8000  # set in the number of pages of a request that goes on with a batch
 _HOST_SIZE = 53  # of a host without the weights of sources and its name; its last two bytes count the former
 
 
@@ -52,6 +55,18 @@ def outcome_row(outcome: NewOutcome) -> Row:
         outcome.modified,
         rest_ms,
     )
+
+
+def pack_order(*, lease_s: float, lookahead_s: float, rest_s: float, salt: int) -> bytes:
+    """How pages are to be leased, for `next` and `lease`."""
+    return _ORDER.pack(lease_s * 1000, lookahead_s * 1000, rest_s * 1000, salt)
+
+
+def requests_for_pages(asks: Sequence[tuple[str, int, bool]]) -> tuple[bytes | str, ...]:
+    """Requests (id or '', pages, whether it goes on) as `next` and `grant` take them; most have no id."""
+    counts = struct.pack(f"<{len(asks)}H", *[n | _GOES_ON if goes_on else n for _, n, goes_on in asks])
+    ids = [request_id for request_id, _, _ in asks]
+    return (counts, *ids) if any(ids) else (counts,)
 
 
 def read_leases(raw: bytes) -> list[Row]:

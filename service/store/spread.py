@@ -20,7 +20,7 @@ from service.errors import StoreUnavailable
 from service.store.connection import Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.offers import Offer, Offers, unused_tail
-from service.store.rows import Row, read_leases, split_leases
+from service.store.rows import Row, read_leases, requests_for_pages, split_leases
 from service.store.wire import pack, unpack
 
 Part = tuple[float, float | None, bytes]  # slot, value the price follows, and a page as its shard gave it
@@ -38,11 +38,11 @@ class Spread:
         self._settling: set[asyncio.Task[None]] = set()  # held, or they might be collected
 
     async def next(
-        self, requests: Sequence[tuple[str, int, bool]], options: dict[str, float]
+        self, requests: Sequence[tuple[str, int, bool]], order: bytes, lookahead_ms: float
     ) -> tuple[str, float, list[list[Row]]]:
         """(word, retry_after_ms, leases per request) over all shards."""
         now = await self._clock.argument()
-        args = (now, options["lookahead_ms"], pack(requests))
+        args = (now, lookahead_ms, *requests_for_pages(requests))
         reply = await self._server.call("grant", [CONTROL], args)
         word, now_ms, retry_ms = reply[0].decode(), float(reply[1]), float(reply[2])
         first, gap_ms, shares = float(reply[3]), float(reply[4]), unpack(reply[5])
@@ -53,7 +53,7 @@ class Spread:
             return "leased" if served else word, retry_ms, [read_leases(raw) for raw in answers]
         filled = _Filling(slots)
         try:
-            await self._fill(filled, now, now_ms, options)
+            await self._fill(filled, now, now_ms, order)
         finally:
             given = _share_out(requests, shares, filled.parts, answers)
             settled = self._settle(filled, now, first + len(slots) * gap_ms, given)
@@ -67,22 +67,22 @@ class Spread:
             word = "leased"
         return word, retry_ms, [read_leases(raw) for raw in answers]
 
-    async def _fill(self, filled: _Filling, now: str, now_ms: float, options: dict[str, float]) -> None:
+    async def _fill(self, filled: _Filling, now: str, now_ms: float, order: bytes) -> None:
         """Lease pages for the slots, asking again where somebody else was faster."""
         looked = set(self._offers.stale(now_ms))
-        await self._ask(filled, {shard: [] for shard in looked}, 0.0, now, now_ms, options)
+        await self._ask(filled, {shard: [] for shard in looked}, 0.0, now, now_ms, order)
         soon = self._offers.expect(len(filled.slots), now_ms)
         while filled.open:
             shards, least = self._offers.allot(len(filled.open), soon)
             if shards:
-                await self._ask(filled, filled.take(shards), least, now, now_ms, options)
+                await self._ask(filled, filled.take(shards), least, now, now_ms, order)
                 looked -= set(shards)
                 continue
             unseen = [shard for shard in range(len(self._prefixes)) if shard not in looked]
             if not unseen:
                 break
             # Nobody goes away empty before every shard has said so.
-            await self._ask(filled, {shard: [] for shard in unseen}, 0.0, now, now_ms, options)
+            await self._ask(filled, {shard: [] for shard in unseen}, 0.0, now, now_ms, order)
             looked.update(unseen)
         if not filled.parts and filled.error is not None:
             raise filled.error
@@ -94,11 +94,11 @@ class Spread:
         least: float,
         now: str,
         now_ms: float,
-        options: dict[str, float],
+        order: bytes,
     ) -> None:
         """Ask shards for pages for their slots, and note what they still have to offer."""
         calls = [
-            ([self._prefixes[shard]], (now, pack(options), pack(slots), least))
+            ([self._prefixes[shard]], (now, order, pack(slots), least))
             for shard, slots in asked.items()
         ]
         replies = await self._server.call_each("lease", calls) if calls else []

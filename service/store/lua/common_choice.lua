@@ -176,7 +176,7 @@ local function by_worth(a, b) return a[WORTH] > b[WORTH] end
 local function gather(prefixes, now, wanted, order)
   local queues, fronts = open_queues(prefixes, now)
   local found, hosts, near, rested_at = {}, {}, 0, INFINITE
-  local most, default_rest_ms = order.candidates + wanted, order.options.rest_ms
+  local most, default_rest_ms = order.candidates + wanted, order.rest_ms
   local first, score, left = nil, INFINITE, 0
   while #found < most do
     score, left = fronts[first], left - 1

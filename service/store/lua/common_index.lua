@@ -67,14 +67,17 @@ local function append(list, first, second)
   list[size + 2] = second
 end
 
--- Hosts of a call on their way to where they wait: by place {score, host id, ...} and {host id, ...} of those gone.
-local function new_moves() return {awake = {}, turns = {}, resting = {}, not_awake = {}, not_turns = {}, not_resting = {}} end
+-- Hosts of a call on their way to where they wait: by place {score, host id, ...}, by `NOT` a place {host id, ...} of
+-- those gone.
+local function move(moves, place, first, second)
+  local list = moves[place]
+  if list then append(list, first, second) else moves[place] = {first, second} end
+end
 
 local function move_hosts(shard, moves)
-  for _, name in ipairs(PLACES) do
-    local came, gone = moves[name], moves[NOT[name]]
-    if #came > 0 then redis_call('ZADD', shard .. ':' .. name, unpack(came)) end
-    if #gone > 0 then redis_call('ZREM', shard .. ':' .. name, unpack(gone)) end
+  for name, leave in pairs(NOT) do
+    if moves[name] then redis_call('ZADD', shard .. ':' .. name, unpack(moves[name])) end
+    if moves[leave] then redis_call('ZREM', shard .. ':' .. name, unpack(moves[leave])) end
   end
 end
 
@@ -101,7 +104,7 @@ end
 -- index_host for many hosts of a call at once. Of one from which no waiting page was taken and whose rest is what it
 -- was (not `moved`), the earliest of the pages that came (`due`) tells enough.
 local function place_hosts(shard, hosts, now)
-  local moves, awake, turns = new_moves(), places_were(shard, hosts)
+  local moves, awake, turns = {}, places_were(shard, hosts)
   for _, host in ipairs(hosts) do
     local hid, due = host.hid, host.due
     local was = awake[hid] and 'awake' or turns[hid] and 'turns' or host.rest_until > 0 and 'resting'
@@ -115,8 +118,8 @@ local function place_hosts(shard, hosts, now)
     end
     local place, score
     if due then place, score = place_of(host, due, now) end
-    if place and score ~= (place == 'awake' and awake or turns)[hid] then append(moves[place], score, hid) end
-    if was and was ~= place then append(moves[NOT[was]], hid) end
+    if place and score ~= (place == 'awake' and awake or turns)[hid] then move(moves, place, score, hid) end
+    if was and was ~= place then move(moves, NOT[was], hid) end
   end
   move_hosts(shard, moves)
 end

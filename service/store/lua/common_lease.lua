@@ -31,7 +31,7 @@ end
 
 -- What the leases of a round change in a shard's indexes: {expiry, member, ...}, {host id, host, ...} and where
 -- hosts go.
-local function new_changes(note) return {note = note, leases = {}, hosts = {}, moves = new_moves()} end
+local function new_changes(note) return {note = note, leases = {}, hosts = {}, moves = {}} end
 
 -- From a lease on the host rests.
 local function start_rest(host, value, at_ms, changes)
@@ -49,11 +49,11 @@ local function move_host(c, now, changes)
   local was, place, score = host.place, nil, nil
   if due then
     place, score = place_of(host, due, now)
-    append(moves[place], score, host.hid)
+    move(moves, place, score, host.hid)
     if place == 'resting' and note.wake and score < note.wake then note.wake = score end
     host.place = place
   end
-  if place ~= was then append(moves[NOT[was]], host.hid) end
+  if place ~= was then move(moves, NOT[was], host.hid) end
 end
 
 -- How long the page has aged: since what its due time was computed from, or since its anchor where it has none.
@@ -76,11 +76,11 @@ end
 
 -- Leases a candidate; nil if it does not wait any more. The answer says what changed; the rest is in the page's
 -- record and its host's, as they were.
-local function lease(c, slot, now, options, changes)
+local function lease(c, slot, now, order, changes)
   local host, record, note, id, value = c[HOST], c[RECORD], changes.note, c[ID], c[VALUE]
   if redis_call('ZREM', c[DUES], id) == 0 then return nil end
   local hid, at_ms = host.hid, slot > now and slot or now
-  local token, expires_at = next_token(record, now, options.salt, note.removed), floor(at_ms + options.lease_ms)
+  local token, expires_at = next_token(record, now, order.salt, note.removed), floor(at_ms + order.lease_ms)
   redis_call('HSET', c[RECORDS], id, char(record:byte(1) + LEASED) .. record:sub(2, TOKEN_AT - 1)
     .. packed('<I6', token) .. record:sub(TOKEN_AT + 6))
   append(changes.leases, expires_at, hid .. ':' .. id)
@@ -115,7 +115,7 @@ end
 
 -- Leases pages of a shortlist to the slots, best first and none worth less than asked for; the others stay on it.
 local function serve(list, pages, now, raw, offset, order)
-  local hosts, changed, slots, options, pace = list.hosts, {}, order.slots, order.options, order.pace
+  local hosts, changed, slots, pace = list.hosts, {}, order.slots, order.pace
   local first, given, wanted = list.first, #pages, #slots
   local c = list[first]
   while c and given < wanted and c[WORTH] >= order.least do
@@ -127,7 +127,7 @@ local function serve(list, pages, now, raw, offset, order)
       changed[prefix] = changes
     end
     if changes and hosts[host.hid] then  -- else it was changed, or has given a page and rests
-      local page = lease(c, slots[given + 1], now, options, changes)
+      local page = lease(c, slots[given + 1], now, order, changes)
       if host.rest_ms > 0 then hosts[host.hid] = nil end
       if page then
         given = given + 1
@@ -178,7 +178,7 @@ local function look(prefixes, now, wanted, order, rush)
   return list, rested_at
 end
 
--- Leases up to one page per slot of the order {slots, options, candidates, least (worth), pace (whose price follows
+-- Leases up to one page per slot of the order {slots, lease_ms, rest_ms, salt, candidates, least (worth), pace (whose price follows
 -- what is served, if it does)}. Returns the pages, when a host that was passed over will have rested, and what is left
 -- of the shortlist.
 local function fill(prefixes, now, raw, offset, order)

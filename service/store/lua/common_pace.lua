@@ -26,9 +26,9 @@ local function pace_of(stored, now)
   return pace
 end
 
+-- Numbers as they are: the server writes them out cheaper than a format does, and exactly.
 local function write_pace(control, pace)
-  redis.call('HSET', control, 'slot', string.format('%.6f', pace.slot), 'price',
-    string.format('%.17g', pace.price), 'picks', pace.picks, 'granted', string.format('%d', pace.granted))
+  redis_call('HSET', control, 'slot', pace.slot, 'price', pace.price, 'picks', pace.picks, 'granted', pace.granted)
 end
 
 -- The price follows what is served, as far as that is ranked by the value the price is of.
@@ -38,41 +38,50 @@ local function follow_price(pace, value, ranked_by)
   pace.price = pace.price + math.max(PRICE_WEIGHT, 1 / pace.picks) * (value - pace.price)
 end
 
--- What becomes of requests [[id or '', n, whether it goes on with a batch], ...]: the answers to ids that come again,
--- packed as they were given ('' else), by request; which are `open`, and of which a twin is the first; how much is
--- left to serve (`wanted`), and whether some of it goes on with a batch.
-local function open_requests(control, requests)
-  local asked, seen = {answers = {}, open = {}, twin_of = {}, shares = {}, wanted = 0, goes_on = false}, {}
-  for at, request in ipairs(requests) do
-    local id, kept = request[1], false
+-- What becomes of the requests in `args` from a place on: two bytes each, how many pages, and `GOES_ON` more if it goes
+-- on with a batch; then, if any has one, the id of each or ''. Lists by request: pages wanted (0 if there is nothing to
+-- serve), whether it goes on (`on`), the answers to ids that come again, packed as they were given ('' else), and of which
+-- it is a twin. Also how much is left to serve (`total`), and whether some of it goes on.
+local GOES_ON = 32768
+local function open_requests(control, args, from)
+  local counts, asked = args[from], {wanted = {}, on = {}, answers = {}, ids = {}, twin_of = {}, total = 0, goes_on = false}
+  local has_ids, seen = #args > from, {}
+  for at = 1, #counts / 2 do
+    local low, high = counts:byte(2 * at - 1, 2 * at)
+    local wanted, goes_on, kept = low + 256 * high, high >= GOES_ON / 256, false
+    if goes_on then wanted = wanted - GOES_ON end
+    local id = has_ids and args[from + at] or ''
     if id ~= '' then
       kept = redis_call('GET', control .. ':request:' .. id)
-      asked.twin_of[at] = seen[id]  -- a retry may arrive beside its first try
-      seen[id] = seen[id] or at
+      asked.ids[at], asked.twin_of[at] = id, seen[id]  -- a retry may arrive beside its first try
+      if kept or seen[id] then wanted = 0 else seen[id] = at end
     end
-    local is_open = not kept and not asked.twin_of[at]
-    asked.answers[at], asked.open[at] = kept or '', is_open
-    if is_open then asked.wanted, asked.goes_on = asked.wanted + request[2], asked.goes_on or request[3] end
+    asked.wanted[at], asked.on[at], asked.answers[at] = wanted, goes_on, kept or ''
+    if wanted > 0 then asked.total, asked.goes_on = asked.total + wanted, asked.goes_on or goes_on end
   end
   return asked
 end
 
 -- Shares the coming slots out: a request's first slot must be free now, the rest of a batch may lie ahead, and so
--- may all of one that goes on. Returns how many slots are granted if there are pages for all of them.
-local function share_slots(requests, asked, pace, now, lookahead_ms)
-  local total, shares = 0, asked.shares
-  for at, request in ipairs(requests) do
-    local first = pace.slot + total * pace.gap_ms
-    local ahead = floor((now + lookahead_ms - first) / pace.gap_ms)
-    shares[at] = 0
-    if asked.open[at] and (first <= now + GRACE_MS or request[3] and ahead >= 0) then
-      shares[at] = min(request[2], 1 + max(0, ahead))
-      total = total + shares[at]
+-- may all of one that goes on. How many each gets, and all together, if there are pages for all of them.
+local function share_slots(asked, pace, now, lookahead_ms)
+  local total, shares = 0, {}
+  local slot, gap_ms, free, last = pace.slot, pace.gap_ms, now + GRACE_MS, now + lookahead_ms
+  for at = 1, #asked.wanted do
+    local wanted, share = asked.wanted[at], 0
+    if wanted > 0 then
+      local first = slot + total * gap_ms
+      local ahead = floor((last - first) / gap_ms)
+      if first <= free or asked.on[at] and ahead >= 0 then
+        share = 1 + (ahead > 0 and ahead or 0)
+        if share > wanted then share = wanted end
+      end
     end
+    shares[at], total = share, total + share
   end
-  return total
+  return shares, total
 end
 
 local function keep_answer(control, id, answer)
-  if id ~= '' then redis.call('SET', control .. ':request:' .. id, answer, 'PX', REPLAY_MS) end
+  if id then redis_call('SET', control .. ':request:' .. id, answer, 'PX', REPLAY_MS) end
 end

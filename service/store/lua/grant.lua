@@ -2,8 +2,8 @@
 -- Promise: a slot is granted once, slots are 1/bandwidth apart and never caught up; the same request id within
 -- a minute gets the answer it got, and none while its first try is under way.
 -- KEYS: the control hash.
--- ARGV: now_ms or ''; lookahead_ms; msgpack [[request id or '', n, true if it goes on with a batch], ...] in the
---       order of arrival.
+-- ARGV: now_ms or ''; lookahead_ms; the requests in the order of arrival, as `open_requests` (common_pace.lua) takes
+--       them.
 -- Reply: why somebody gets nothing ('pace', 'paused'); now_ms; milliseconds until asking again may help; the
 --        first slot; gap_ms; msgpack [slots of request 1, ...]; then per request the answer it got, or ''.
 
@@ -13,19 +13,18 @@ register('grant', function(keys, args)
   local control = keys[1]
   local stored = read_control(control)
   local now, raw, offset, stale = clock_of(stored, args[1])
-  local requests = cmsgpack.unpack(args[3])
-  local asked, pace = open_requests(control, requests), pace_of(stored, now)
-  local shares, first = asked.shares, pace.slot
-  if asked.wanted > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
-    local count = share_slots(requests, asked, pace, now, tonumber(args[2]))
+  local asked, pace = open_requests(control, args, 3), pace_of(stored, now)
+  local shares, count, first = {}, 0, pace.slot
+  if asked.total > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
+    shares, count = share_slots(asked, pace, now, tonumber(args[2]))
     pace.slot = first + count * pace.gap_ms
     write_pace(control, pace)
     pace.retry_ms = pace.slot - GRACE_MS - now
   end
-  for at, request in ipairs(requests) do
+  for at = 1, #asked.wanted do
     shares[at] = shares[at] or 0
-    if shares[at] > 0 and request[1] ~= '' then
-      redis.call('SET', control .. ':request:' .. request[1], '', 'PX', UNDER_WAY_MS)
+    if shares[at] > 0 and asked.ids[at] then
+      redis.call('SET', control .. ':request:' .. asked.ids[at], '', 'PX', UNDER_WAY_MS)
     end
   end
   keep_clock(control, raw, offset, stale)

@@ -2,7 +2,7 @@
 -- Promise: a leased page is out of every sorted set until its outcome or expiry; a host is left alone for its
 -- rest; no page worth less than asked for is leased. With no slots it only looks.
 -- KEYS: the shard.
--- ARGV: now_ms or ''; msgpack {lease_ms, rest_ms, salt}; msgpack [slot_ms, ...];
+-- ARGV: now_ms or ''; packed '<dddH': lease_ms, lookahead_ms, rest_ms, salt, as for `next`; msgpack [slot_ms, ...];
 --       the least worth asked for (a crawl value; pages never crawled or promoted are worth more than any).
 -- Reply: 'leased', or why nothing is left to lease ('politeness', 'no-pages'); milliseconds until asking again
 --        may help; which value pages are ranked by; the pages one after the other, packed as `lease`
@@ -14,8 +14,9 @@ local SHOWN = 64  -- worths of pages that stand ready
 register('lease', function(keys, args)
   local meta = keys[1] .. ':meta'
   local now, raw, offset, stale = clock(meta, args[1])
-  local options, slots = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3])
-  local order = {slots = slots, options = options, candidates = CANDIDATES, least = tonumber(args[4])}
+  local lease_ms, _, rest_ms, salt = fields_of('<dddH', args[2])
+  local order = {slots = cmsgpack.unpack(args[3]), lease_ms = lease_ms, rest_ms = rest_ms, salt = salt,
+    candidates = CANDIDATES, least = tonumber(args[4])}
   local pages, rested_at, list = fill(keys, now, raw, offset, order)
   keep_clock(meta, raw, offset, stale)
   local reason, retry_ms, worths = 'leased', 0, {}

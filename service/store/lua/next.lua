@@ -4,11 +4,11 @@
 -- within a minute gets the same leases. Nothing is spent when nothing is leased.
 -- KEYS: the control hash, then the shards to choose from (all of them).
 -- ARGV: now_ms or '' for the server's clock;
---       msgpack {lease_ms, lookahead_ms, rest_ms (where a host has no delay of its own), salt (1..65535)};
---       msgpack [[request id or '', n, true if it goes on with a batch], ...] in the order of arrival.
--- Reply: 'leased', or why somebody got nothing ('pace', 'politeness', 'no-pages', 'paused'); now_ms;
---        milliseconds until asking again may help; then per request its pages one after the other, packed as
---        `lease` (common_lease.lua) does, or '' for none.
+--       packed '<dddH': lease_ms, lookahead_ms, rest_ms (where a host has no delay of its own), salt (1..65535);
+--       the requests in the order of arrival, as `open_requests` (common_pace.lua) takes them.
+-- Reply: 'leased', or why somebody got nothing ('pace', 'politeness', 'no-pages', 'paused'); microseconds until
+--        asking again may help; then per request its pages one after the other, packed as `lease`
+--        (common_lease.lua) does, or '' for none.
 
 local CANDIDATES = 96  -- pages looked at, besides one per page wanted
 
@@ -26,16 +26,17 @@ local function slots_of(pace, count)
 end
 
 -- Gives each request its share of the pages; a twin of an earlier request gets what that got.
-local function hand_out(control, requests, asked, pages)
-  local given, answers = 0, asked.answers
-  for at, request in ipairs(requests) do
-    local count = min(asked.shares[at], #pages - given)
+local function hand_out(control, asked, shares, pages)
+  local given, answers, ids, twin_of = 0, asked.answers, asked.ids, asked.twin_of
+  for at = 1, #shares do
+    local count = shares[at]
+    if count > #pages - given then count = #pages - given end
     if count > 0 then
       answers[at] = count == 1 and pages[given + 1] or table.concat(pages, '', given + 1, given + count)
-      keep_answer(control, request[1], answers[at])
+      keep_answer(control, ids[at], answers[at])
       given = given + count
     end
-    if asked.twin_of[at] then answers[at] = answers[asked.twin_of[at]] end
+    if twin_of[at] then answers[at] = answers[twin_of[at]] end
   end
 end
 
@@ -44,22 +45,23 @@ register('next', function(keys, args)
   local stored = read_control(control)
   local now, raw, offset, stale, stepped = clock_of(stored, args[1])
   if stepped then now, offset = agree_on_clock(keys, now, raw) end
-  local options, requests = cmsgpack.unpack(args[2]), cmsgpack.unpack(args[3])
-  local asked, pace = open_requests(control, requests), pace_of(stored, now)
+  local lease_ms, lookahead_ms, rest_ms, salt = fields_of('<dddH', args[2])
+  local asked, pace = open_requests(control, args, 3), pace_of(stored, now)
   local reason, retry_ms = pace.reason, pace.retry_ms
   local pages, rested_at = {}, nil
-  if asked.wanted > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
-    local count = share_slots(requests, asked, pace, now, options.lookahead_ms)
-    local order = {slots = slots_of(pace, count), options = options, candidates = CANDIDATES, least = 0, pace = pace}
+  if asked.total > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
+    local shares, count = share_slots(asked, pace, now, lookahead_ms)
+    local order = {slots = slots_of(pace, count), lease_ms = lease_ms, rest_ms = rest_ms, salt = salt,
+      candidates = CANDIDATES, least = 0, pace = pace}
     local prefixes = {unpack(keys, 2)}
     pages, rested_at = fill(prefixes, now, raw, offset, order)
     pace.slot, pace.granted = pace.slot + #pages * pace.gap_ms, pace.granted + #pages
     retry_ms = pace.slot - GRACE_MS - now
     if #pages < count then reason, retry_ms = why_nothing(prefixes, now, rested_at) end
     if #pages > 0 then write_pace(control, pace) end
-    hand_out(control, requests, asked, pages)
+    hand_out(control, asked, shares, pages)
   end
   keep_clock(control, raw, offset, stale)
-  if #pages == asked.wanted then reason, retry_ms = 'leased', 0 end
-  return {reason, string.format('%.3f', now), string.format('%.3f', max(0, retry_ms)), unpack(asked.answers)}
+  if #pages == asked.total then reason, retry_ms = 'leased', 0 end
+  return {reason, max(0, retry_ms * 1000), unpack(asked.answers)}
 end)
