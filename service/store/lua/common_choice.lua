@@ -110,7 +110,9 @@ local function add_candidates(found, queue, host, bin, now, best)
   local hid, rest_ms = host.hid, host.rest_ms
   local dues, records = queue.dues .. hid .. ':' .. bin, queue.records .. hid .. ':' .. bin
   local pages = redis_call('ZRANGE', dues, '0', rest_ms > 0 and PAGES_PER_RESTING_HOST - 1 or PAGES_PER_HOST - 1, 'WITHSCORES')
-  local read = read_first(records, pages, count_due(pages, rest_ms, now))
+  local count = count_due(pages, rest_ms, now)
+  if count == 0 then return best end
+  local read = read_first(records, pages, count)
   for at = 1, #read do
     local record = read[at]
     if record then

@@ -4,7 +4,7 @@
 local HOST_PRICE_WEIGHT = 0.05  -- of one served value in what a host that has to rest is served at
 local TOKEN_AT = HISTORY_AT + 6
 local SHORTLIST_MS = 100  -- how long what a look left over is chosen from: values hardly move meanwhile
-local PAGES_PER_LOOK = 160  -- found by one look, about
+local PAGES_PER_LOOK = 112  -- found by one look, about
 local CLOCK_MS = 100  -- how often a shard that gives pages keeps the instant, so that a step back is seen there
 
 -- When the best of the pages that were read of a candidate's bin is due, after it has left.

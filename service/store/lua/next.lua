@@ -10,7 +10,7 @@
 --        asking again may help; then per request its pages one after the other, packed as `lease`
 --        (common_lease.lua) does, or '' for none.
 
-local CANDIDATES = 96  -- pages looked at, besides one per page wanted
+local CANDIDATES = 64  -- pages looked at, besides one per page wanted
 
 -- After a step back of the clock everybody goes on from the latest instant anybody had kept.
 local function agree_on_clock(keys, now, raw)
