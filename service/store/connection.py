@@ -5,9 +5,10 @@ Behind it stands one server (`node.py`) or a cluster (`cluster.py`); nobody outs
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from redis.exceptions import RedisError
 
@@ -18,6 +19,7 @@ from service.store.node import Node
 from service.store.pipe import Argument, Command
 from service.store.scripts import function_name, library
 
+log = logging.getLogger("freshet.store")
 LOAD_TRIES = 3
 CALLS_AT_ONCE = 8
 Call = tuple[Sequence[str], Sequence[Argument]]  # keys of one shard, arguments
@@ -59,12 +61,21 @@ class Server:
 
     async def call_each(self, name: str, calls: Sequence[Call]) -> list[Any]:
         """As `call_shards`, but what went wrong stands in the place of the reply."""
-        commands = [("FCALL", function_name(name), len(keys), *keys, *args) for keys, args in calls]
-        started = time.perf_counter()
-        try:
-            return await self._send_loaded(commands)
-        finally:
-            telemetry.REDIS_SECONDS.labels(name).observe(time.perf_counter() - started)
+        return await self._run(name, [_fcall(name, keys, args) for keys, args in calls])
+
+    async def call_after(
+        self, before: Sequence[tuple[str, Sequence[Argument]]], name: str, key: str, args: Sequence[Argument]
+    ) -> list[Any]:
+        """As `call`, after other functions on the same key, all in one round trip; if one of those fails
+        nobody but the log is told.
+        """
+        calls = [*before, (name, args)]
+        *others, reply = await self._run(name, [_fcall(each, [key], its) for each, its in calls])
+        for (each, _), other in zip(before, others, strict=True):
+            if isinstance(other, Exception):
+                log.warning("call_failed", extra={"script": each, "error": str(other)})
+        (answer,) = _checked([reply])
+        return cast(list[Any], answer)
 
     async def call_many(
         self, name: str, keys: Sequence[str], calls: Sequence[Sequence[Argument]]
@@ -81,7 +92,7 @@ class Server:
     async def _call_some(
         self, name: str, keys: Sequence[str], calls: Sequence[Sequence[Argument]]
     ) -> list[Any]:
-        commands = [("FCALL", function_name(name), len(keys), *keys, *args) for args in calls]
+        commands = [_fcall(name, keys, args) for args in calls]
         started = time.perf_counter()
         replies = await self._send_loaded(commands)
         telemetry.REDIS_SECONDS.labels(name).observe((time.perf_counter() - started) / len(calls))
@@ -116,6 +127,13 @@ class Server:
     async def close(self) -> None:
         await self._link.close()
 
+    async def _run(self, name: str, commands: Sequence[Command]) -> list[Any]:
+        started = time.perf_counter()
+        try:
+            return await self._send_loaded(commands)
+        finally:
+            telemetry.REDIS_SECONDS.labels(name).observe(time.perf_counter() - started)
+
     async def _send(self, commands: Sequence[Command]) -> list[Any]:
         return await self._link.send(commands) if commands else []
 
@@ -134,6 +152,10 @@ class Server:
             for at, reply in zip(missing, again, strict=True):
                 replies[at] = reply
         return replies
+
+
+def _fcall(name: str, keys: Sequence[str], args: Sequence[Argument]) -> Command:
+    return "FCALL", function_name(name), len(keys), *keys, *args
 
 
 def _lacks_library(reply: Any) -> bool:

@@ -52,6 +52,8 @@ class Offers:
         served while their values hardly move.
         """
         reach = max(count, soon) if count >= MANY_PAGES else count
+        if count < reach and sum(len(offer.worths) for offer in self._offers) <= reach:
+            return self._any(count)
         known = [(worth, at) for at, offer in enumerate(self._offers) for worth in offer.worths[:reach]]
         best = nlargest(reach, known)
         if not best:
@@ -63,6 +65,14 @@ class Offers:
             better = [(worth, at) for worth, at in best if worth * AS_GOOD > level]
             best = _gathered(better, known, level, len(best))
         return [at for _, at in best], level * AS_GOOD
+
+    def _any(self, count: int) -> tuple[list[int], float]:
+        """As `allot`, where all that is on offer will be asked for: no need to compare the pages."""
+        sizes = {at: len(offer.worths) for at, offer in enumerate(self._offers) if offer.worths}
+        chosen: list[int] = []
+        for at in sorted(sizes, key=sizes.__getitem__, reverse=True):
+            chosen += [at] * min(sizes[at], count - len(chosen))
+        return chosen, min((self._offers[at].worths[-1] for at in sizes), default=0.0) * AS_GOOD
 
     def why_nothing(self) -> tuple[str, float]:
         """The reason why no shard has a page to offer, and when asking again may help, in ms."""

@@ -2,8 +2,8 @@
 
 Three round trips, shared by all requests that wait in a process: `grant` sets slots aside, `lease` fills them
 on the shards chosen, side by side, and `settle` keeps the answers for retries and follows the price. Nobody
-waits for a `settle` that only follows the price. A slot is never used twice: one whose shard did not answer
-is lost.
+waits for a `settle` that only follows the price: it goes with the next `grant`. A slot is never used twice:
+one whose shard did not answer is lost.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -20,10 +20,13 @@ from service.errors import StoreUnavailable
 from service.store.connection import Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.offers import Offer, Offers, unused_tail
+from service.store.pipe import Argument
 from service.store.rows import Row, read_leases, requests_for_pages, split_leases
 from service.store.wire import pack, unpack
 
 Part = tuple[float, float | None, bytes]  # slot, value the price follows, and a page as its shard gave it
+Arguments = Sequence[Argument]
+SETTLE_S = 0.005  # how long a call of `settle` waits for a `grant` to go with
 log = logging.getLogger("freshet.store")
 
 
@@ -35,7 +38,9 @@ class Spread:
         self._clock = clock
         self._prefixes = shard_prefixes(shards)
         self._offers = Offers(shards)
-        self._settling: set[asyncio.Task[None]] = set()  # held, or they might be collected
+        self._unsettled: list[Arguments] = []  # of calls of `settle` that wait for the next `grant`
+        self._timer: asyncio.TimerHandle | None = None
+        self._settling: set[asyncio.Task[Any]] = set()  # held, or they might be collected
 
     async def next(
         self, requests: Sequence[tuple[str, int, bool]], order: bytes, lookahead_ms: float
@@ -43,7 +48,8 @@ class Spread:
         """(word, retry_after_ms, leases per request) over all shards."""
         now = await self._clock.argument()
         args = (now, lookahead_ms, *requests_for_pages(requests))
-        reply = await self._server.call("grant", [CONTROL], args)
+        before = [("settle", unsettled) for unsettled in self._take_unsettled()]
+        reply = await self._server.call_after(before, "grant", CONTROL, args)
         word, now_ms, retry_ms = reply[0].decode(), float(reply[1]), float(reply[2])
         first, gap_ms, shares = float(reply[3]), float(reply[4]), unpack(reply[5])
         answers: list[bytes] = reply[6:]
@@ -56,11 +62,11 @@ class Spread:
             await self._fill(filled, now, now_ms, order)
         finally:
             given = _share_out(requests, shares, filled.parts, answers)
-            settled = self._settle(filled, now, first + len(slots) * gap_ms, given)
+            settling = _settling(filled, now, first + len(slots) * gap_ms, given)
             if given or len(filled.parts) < len(slots):
-                await settled
+                await self._server.call("settle", [CONTROL], settling)
             else:
-                self._settle_later(settled)
+                self._settle_later(settling)
         if len(filled.parts) < len(slots):
             word, retry_ms = self._offers.why_nothing()
         elif len(slots) == sum(n for _, n, _ in requests):
@@ -98,8 +104,7 @@ class Spread:
     ) -> None:
         """Ask shards for pages for their slots, and note what they still have to offer."""
         calls = [
-            ([self._prefixes[shard]], (now, order, pack(slots), least))
-            for shard, slots in asked.items()
+            ([self._prefixes[shard]], (now, order, pack(slots), least)) for shard, slots in asked.items()
         ]
         replies = await self._server.call_each("lease", calls) if calls else []
         for (shard, slots), reply in zip(asked.items(), replies, strict=True):
@@ -111,25 +116,40 @@ class Spread:
             filled.add(split_leases(rows), slots, ranked_by.decode())
             self._offers.note(shard, Offer(unpack(worths), now_ms, word.decode(), float(retry_ms)))
 
-    def _settle_later(self, settled: Coroutine[Any, Any, None]) -> None:
-        """Follow the price while the answers are given."""
-        task = asyncio.create_task(settled)
-        self._settling.add(task)
-        task.add_done_callback(self._finish)
+    def _settle_later(self, settling: Arguments) -> None:
+        """With the next `grant`, or by itself if none follows soon."""
+        self._unsettled.append(settling)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(SETTLE_S, self._settle_now)
 
-    def _finish(self, task: asyncio.Task[None]) -> None:
+    def _take_unsettled(self) -> list[Arguments]:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        unsettled, self._unsettled = self._unsettled, []
+        return unsettled
+
+    def _settle_now(self) -> None:
+        for settling in self._take_unsettled():
+            task = asyncio.create_task(self._server.call("settle", [CONTROL], settling))
+            self._settling.add(task)
+            task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[Any]) -> None:
         self._settling.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.warning("price_not_followed", extra={"error": str(task.exception())})
 
     async def close(self) -> None:
         """Wait for what is still to be written."""
+        self._settle_now()
         await asyncio.gather(*self._settling, return_exceptions=True)
 
-    async def _settle(self, filled: _Filling, now: str, after: float, given: list[tuple[str, bytes]]) -> None:
-        unused = unused_tail(filled.slots, filled.used)
-        args = (now, f"{after:.6f}", unused, len(filled.parts), pack(filled.served), pack(given))
-        await self._server.call("settle", [CONTROL], args)
+
+def _settling(filled: _Filling, now: str, after: float, given: list[tuple[str, bytes]]) -> Arguments:
+    """What `settle` takes."""
+    unused = unused_tail(filled.slots, filled.used)
+    return now, f"{after:.6f}", unused, len(filled.parts), pack(filled.served), pack(given)
 
 
 class _Filling:

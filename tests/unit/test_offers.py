@@ -63,6 +63,14 @@ def test_what_will_be_asked_for_soon_may_come_in_any_order_from_few_shards() -> 
     assert least == pytest.approx(0.99 * worths[47])
 
 
+def test_where_all_on_offer_will_be_asked_for_the_shards_that_have_most_are_asked() -> None:
+    offers = offers_of([9.0], [3.0] * 5 + [2.0], [8.0] * 4, [])
+    shards, least = offers.allot(8, soon=11)
+    assert Counter(shards) == {1: 6, 2: 2}
+    assert least == pytest.approx(0.99 * 2.0)
+    assert Counter(offers.allot(8, soon=10)[0]) != Counter(shards)  # one of them will not: the best count
+
+
 def test_few_pages_are_the_best_whatever_is_asked_for_soon() -> None:
     assert offers_of([1.0, 0.9], [3.0, 0.5]).allot(2, soon=100)[0] == [1, 0]
 
