@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from service.store import keys
 from service.store.connection import Server
 from service.store.hosts import StoredHost, read_stored_host
+from service.store.pipe import Argument
 from service.store.records import RANKING
-from service.store.wire import pack, pairs
+from service.store.wire import pairs
 
 HOSTS_AT_ONCE = 200  # found by one step of a scan
 BINS_AT_ONCE = 64  # read in one round trip, in less than a millisecond
@@ -43,6 +46,7 @@ class Place:
 
 
 BinName = tuple[str, int, float]  # host id, number, what the host's pages are served at
+_SIZES = [chr(size) for size in range(11)]  # of a page id as text, as one character
 Rankings = tuple[list[int], bytes, bytes]  # page ids, their versions, their rankings one after the other
 
 
@@ -133,29 +137,39 @@ class Bins:
 
         Few calls are under way at a time: a server runs all it has received before it listens to others.
         """
-        calls: list[list[Any]] = []
-        room, size = 0, RANKING.itemsize
-        for bin_, (ids, versions, rankings) in items:
-            for at in range(0, len(ids), PAGES_PER_WRITE):
-                end = min(at + PAGES_PER_WRITE, len(ids))
-                if end - at > room:
+        calls: list[list[Argument]] = []
+        room = 0
+        for bin_, rankings in items:
+            for count, arguments in _parts(*rankings):
+                if count > room:
                     calls.append([])
                     room = PAGES_PER_WRITE
-                texts = pack(list(map(str, ids[at:end])))  # which the script hands on as they are
-                calls[-1] += (
-                    bin_.host_id,
-                    bin_.number,
-                    texts,
-                    versions[at:end],
-                    rankings[at * size : end * size],
-                )
-                room -= end - at
+                calls[-1] += (bin_.host_id, bin_.number, *arguments)
+                room -= count
         ways = [self._reprice_each(shard, calls[way::WRITES_AT_ONCE]) for way in range(WRITES_AT_ONCE)]
         return sum(await asyncio.gather(*ways))
 
-    async def _reprice_each(self, shard: int, calls: list[list[Any]]) -> int:
+    async def _reprice_each(self, shard: int, calls: list[list[Argument]]) -> int:
         replies = [await self._server.call("reprice", [self._prefixes[shard]], call) for call in calls]
         return sum(int(reply[1]) for reply in replies)
+
+
+def _parts(ids: list[int], versions: bytes, rankings: bytes) -> Iterator[tuple[int, tuple[bytes, ...]]]:
+    """Rankings of a bin as `reprice` takes them, as many as one call writes, and how many these are."""
+    size = RANKING.itemsize
+    intervals = np.frombuffer(rankings, dtype=RANKING)["interval_s"].tobytes()
+    for at in range(0, len(ids), PAGES_PER_WRITE):
+        end = min(at + PAGES_PER_WRITE, len(ids))
+        names = "".join([_SIZES[len(name)] + name for name in map(str, ids[at:end])])
+        yield (
+            end - at,
+            (
+                names.encode(),
+                versions[at:end],
+                rankings[at * size : end * size],
+                intervals[at * 4 : end * 4],
+            ),
+        )
 
 
 def _bin(name: BinName, stored: Any, scored: Any) -> Bin:

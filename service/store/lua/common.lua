@@ -47,10 +47,11 @@ local PROBES = 4  -- ids tried for one path before a collision is given up on
 
 -- What is used most, found by the first call: names of the server's are looked up anew each time they are used, and
 -- are not there yet when the library is loaded.
-local redis_call, fields_of, packed, char, floor, min, max, exp
+local redis_call, fields_of, packed, char, byte, sub, floor, min, max, exp
 
 local function bind()
-  redis_call, fields_of, packed, char = redis.call, struct.unpack, struct.pack, string.char
+  redis_call, fields_of, packed = redis.call, struct.unpack, struct.pack
+  char, byte, sub = string.char, string.byte, string.sub
   floor, min, max, exp = math.floor, math.min, math.max, math.exp
 end
 

@@ -11,7 +11,10 @@ end
 -- The due score of a crawled page whose age counts from `since`.
 local function ranked_due(interval_s, ceiling, since)
   if interval_s < 0 then return DORMANT - math.floor(math.log(math.min(math.max(ceiling, 1e-300), 1e300)) * 1e9) end
-  return math.floor(math.min(math.max(since + interval_s * 1000, -9e14), 2.9e15))
+  local due = since + interval_s * 1000
+  if due < -9e14 then return -9e14 end
+  if due > 2.9e15 then return 2.9e15 end
+  return due - due % 1  -- rounded down
 end
 
 local function due_score(r, anchor)
