@@ -173,14 +173,16 @@ def _parts(ids: list[int], versions: bytes, rankings: bytes) -> Iterator[tuple[i
 
 
 def _bin(name: BinName, stored: Any, scored: Any) -> Bin:
-    records = {page_id: raw for page_id, raw in pairs(stored) if raw}
-    anchors = dict(_scores(scored))
-    aged = [float(anchors.get(page_id, math.inf)) for page_id in records]
+    records = stored if isinstance(stored, dict) else dict(pairs(stored))
+    if not all(records.values()):  # a removed page left a gap
+        records = {page_id: raw for page_id, raw in records.items() if raw}
+    anchors = _scores(scored)
+    aged = [anchors.get(page_id, math.inf) for page_id in records]
     return Bin(*name, list(map(int, records)), list(records.values()), aged)
 
 
-def _scores(scored: Any) -> list[tuple[bytes, bytes]]:
-    """Pairs of member and score, whichever protocol version shaped the answer."""
-    if scored and isinstance(scored[0], list | tuple):
-        return [(member, score) for member, score in scored]
-    return list(zip(scored[::2], scored[1::2], strict=True))
+def _scores(scored: Any) -> dict[bytes, float]:
+    """Scores by member, whichever protocol version shaped the answer."""
+    if not scored or isinstance(scored[0], list | tuple):
+        return dict(scored)
+    return dict(zip(scored[::2], map(float, scored[1::2]), strict=True))
