@@ -21,7 +21,8 @@ register('remodel', function(keys, args)
       records[#records + 1] = record
       local r = unpack_head(record)
       if has(r.flags, CRAWLED) then
-        local anchor = anchor_after(host, r, record)
+        local depth = signals_depth(host.weights, r.signal_weight, (split_tail(record)))
+        local anchor = anchor_after(r.crawled_at, r.silent_rate, depth)
         anchors[#anchors + 1] = anchor
         anchors[#anchors + 1] = id
         local due = redis.call('ZSCORE', due_key(shard, hid, bin), id)
