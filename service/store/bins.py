@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,14 +138,24 @@ class Bins:
         Few calls are under way at a time: a server runs all it has received before it listens to others.
         """
         calls: list[list[Argument]] = []
-        room = 0
-        for bin_, rankings in items:
-            for count, arguments in _parts(*rankings):
-                if count > room:
+        room = done = 0
+        keyed_by = _keyed_by(b"".join([rankings for _, (_, _, rankings) in items]))
+        for bin_, (ids, versions, rankings) in items:
+            for at in range(0, len(ids), PAGES_PER_WRITE):
+                end = min(at + PAGES_PER_WRITE, len(ids))
+                if end - at > room:
                     calls.append([])
                     room = PAGES_PER_WRITE
-                calls[-1] += (bin_.host_id, bin_.number, *arguments)
-                room -= count
+                calls[-1] += (
+                    bin_.host_id,
+                    bin_.number,
+                    _names(ids[at:end]),
+                    versions[at:end],
+                    rankings[at * RANKING.itemsize : end * RANKING.itemsize],
+                    keyed_by[(done + at) * 8 : (done + end) * 8],
+                )
+                room -= end - at
+            done += len(ids)
         ways = [self._reprice_each(shard, calls[way::WRITES_AT_ONCE]) for way in range(WRITES_AT_ONCE)]
         return sum(await asyncio.gather(*ways))
 
@@ -154,22 +164,15 @@ class Bins:
         return sum(int(reply[1]) for reply in replies)
 
 
-def _parts(ids: list[int], versions: bytes, rankings: bytes) -> Iterator[tuple[int, tuple[bytes, ...]]]:
-    """Rankings of a bin as `reprice` takes them, as many as one call writes, and how many these are."""
-    size = RANKING.itemsize
-    intervals = np.frombuffer(rankings, dtype=RANKING)["interval_s"].tobytes()
-    for at in range(0, len(ids), PAGES_PER_WRITE):
-        end = min(at + PAGES_PER_WRITE, len(ids))
-        names = "".join([_SIZES[len(name)] + name for name in map(str, ids[at:end])])
-        yield (
-            end - at,
-            (
-                names.encode(),
-                versions[at:end],
-                rankings[at * size : end * size],
-                intervals[at * 4 : end * 4],
-            ),
-        )
+def _names(ids: list[int]) -> bytes:
+    """Page ids as text, with its size before each."""
+    return "".join([_SIZES[len(name)] + name for name in map(str, ids)]).encode()
+
+
+def _keyed_by(rankings: bytes) -> bytes:
+    """Intervals and credits of rankings, beside each other."""
+    rows = np.frombuffer(rankings, dtype=RANKING)
+    return np.stack((rows["interval_s"], rows["credit_s"]), axis=1).tobytes()
 
 
 def _bin(name: BinName, stored: Any, scored: Any) -> Bin:

@@ -3,55 +3,55 @@
 -- touched; the due time follows the anchor of this moment. Safe to repeat.
 -- KEYS: the shard.
 -- ARGV: for each bin: host id; bin; page ids as text, a byte with its size before each; their versions (a byte each);
---       their rankings (36 bytes each); the intervals in these once more ('<f' each).
+--       their rankings (36 bytes each); the intervals and credits in these once more ('<ff' each).
 -- Reply: 'repriced', how many.
 
 local ARGS_PER_BIN = 6
-local CEILING_AT, CREDIT_AT = 9, 33  -- where they start in a ranking
-local OLD_CREDIT_END = RANKING_AT + CREDIT_AT + 2  -- the byte of a record that holds the sign of its credit
+local CEILING_AT = 9  -- where it starts in a ranking
+local CREDIT_END = 40  -- the byte of a record that holds the sign of its credit
 
--- The anchor of a waiting page: what its due time was computed from, exactly, or where that cannot be told itself.
-local function anchor_at(record, due, key, id)
-  if byte(record, OLD_CREDIT_END) > 127 and due > -8e14 and due < 2.8e15 then
-    local interval_ms = fields_of('<f', record, RANKING_AT) * 1000
-    local anchor = due - interval_ms
-    anchor = anchor + -anchor % 1  -- rounded up
-    local again = anchor + interval_ms
-    if interval_ms >= 0 and again - again % 1 == due then return anchor end
-  end
-  return tonumber(redis_call('ZSCORE', key, id))
+-- What the due time of a waiting page was computed from, exactly; nil where that cannot be told.
+local function anchor_behind(record, interval_s, due)
+  if interval_s < 0 or due < -8e14 or due > 2.8e15 or byte(record, CREDIT_END) < 128 then return nil end
+  local interval_ms = interval_s * 1000
+  local anchor = due - interval_ms
+  anchor = anchor + -anchor % 1  -- rounded up
+  local again = anchor + interval_ms
+  return again - again % 1 == due and anchor or nil
 end
 
--- The due time by a new ranking of a page that has been crawled.
-local function new_due(record, ranking, interval_s, due, key, id)
+-- The due time of a crawled page by a new ranking that does not go by its anchor.
+local function due_without_anchor(record, ranking, interval_s, credit_s)
   if interval_s < 0 then return ranked_due(interval_s, (fields_of('<f', ranking, CEILING_AT))) end
-  local credit_s = fields_of('<f', ranking, CREDIT_AT)
-  if credit_s >= 0 then
-    local r = unpack_head(record)
-    return ranked_due(interval_s, 0, aged_since(nil, credit_s, r.crawled_at, r.signals))
-  end
-  return ranked_due(interval_s, 0, anchor_at(record, due, key, id))
+  local r = unpack_head(record)
+  return ranked_due(interval_s, 0, aged_since(nil, credit_s, r.crawled_at, r.signals))
 end
 
 -- Writes the bin's rankings; returns how many, and whether a due time moved. `written` and `scored` are tables of
 -- the call, used again so that they need not grow again.
-local function reprice_bin(call, place, packed_ids, versions, rankings, intervals)
+local function reprice_bin(call, place, packed_ids, versions, rankings, keyed_by)
   local key, dues, anchors = call.shard .. ':r:' .. place, call.shard .. ':d:' .. place, call.shard .. ':a:' .. place
   local pages, written, scored, writes, scores = #versions, call.written, call.scored, 0, 0
   local ids, known = {fields_of(('Bc0'):rep(pages), packed_ids)}, {versions:byte(1, pages)}
-  rankings, intervals = {fields_of(('c36'):rep(pages), rankings)}, {fields_of('<' .. ('f'):rep(pages), intervals)}
+  rankings, keyed_by = {fields_of(('c36'):rep(pages), rankings)}, {fields_of('<' .. ('ff'):rep(pages), keyed_by)}
   local found, due_at = redis_call('HMGET', key, unpack(ids, 1, pages)), redis_call('ZMSCORE', dues, unpack(ids, 1, pages))
   for at = 1, pages do
     local record, id = found[at], ids[at]
-    local flags, version
-    if record then flags, version = byte(record, 1, 2) end
+    local flags, version, old_s
+    if record and record ~= '' then flags, version, old_s = fields_of('<BBxxf', record) end
     if flags and version == known[at] then
       local ranking, due = rankings[at], flags % 8 == 0 and due_at[at]
       writes = writes + 2
       written[writes - 1], written[writes] = id, sub(record, 1, RANKING_AT - 1) .. ranking .. sub(record, MODEL_AT)
       due = due and due + 0 or PROMOTED
       if due > NEW_PAGES then  -- crawled, waiting and not promoted
-        local moved = new_due(record, ranking, intervals[at], due, anchors, id)
+        local moved, interval_s, credit_s = nil, keyed_by[2 * at - 1], keyed_by[2 * at]
+        if interval_s >= 0 and credit_s < 0 then
+          local anchor = anchor_behind(record, old_s, due) or tonumber(redis_call('ZSCORE', anchors, id))
+          moved = ranked_due(interval_s, 0, anchor)
+        else
+          moved = due_without_anchor(record, ranking, interval_s, credit_s)
+        end
         if moved ~= due then
           scores = scores + 2
           scored[scores - 1], scored[scores] = moved, id
