@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from service.store import keys
 from service.store.connection import Server
 from service.store.hosts import StoredHost, read_stored_host
 from service.store.pipe import Argument
-from service.store.records import RANKING
+from service.store.records import CRAWLED, RANKING
 from service.store.wire import pairs
 
 HOSTS_AT_ONCE = 200  # found by one step of a scan
@@ -26,14 +25,18 @@ WRITES_AT_ONCE = 2  # the server has the next call when it is done with one
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """The pages of one bin of a host: ids, raw records and anchors (infinite: never crawled) in one order."""
+    """The pages of one bin of a host: ids and raw records in one order.
+
+    The anchor of a crawled page is its last crawl, unless it had signals since: those anchors stand in
+    `anchors_ms`, with the page's place in that order.
+    """
 
     host_id: str
     number: int
     host_price: float
     ids: list[int]
     records: list[bytes]
-    anchors_ms: list[float]
+    anchors_ms: list[tuple[int, float]]
 
 
 @dataclass(slots=True)
@@ -46,6 +49,8 @@ class Place:
 
 
 BinName = tuple[str, int, float]  # host id, number, what the host's pages are served at
+_SIGNALS = slice(73, 75)  # of a record: how many since the last crawl
+_NONE = bytes(2)
 _SIZES = [chr(size) for size in range(11)]  # of a page id as text, as one character
 Rankings = tuple[list[int], bytes, bytes]  # page ids, their versions, their rankings one after the other
 
@@ -123,14 +128,26 @@ class Bins:
                 names = []
 
     async def read(self, shard: int, names: Sequence[BinName]) -> list[Bin]:
-        """Some bins; one round trip."""
-        prefix = self._prefixes[shard]
-        pipeline = self._server.pipeline()
+        """Some bins; one round trip for their records, and one for the anchors that these do not tell."""
+        prefix, pipeline = self._prefixes[shard], self._server.pipeline()
         for host_id, number, _ in names:
             pipeline.execute_command("HGETALL", keys.records(prefix, host_id, number))
-            pipeline.execute_command("ZRANGE", keys.anchors(prefix, host_id, number), 0, -1, "WITHSCORES")
         answers = await self._server.run(pipeline)
-        return [_bin(name, answers[2 * at], answers[2 * at + 1]) for at, name in enumerate(names)]
+        bins = [_bin(name, answer) for name, answer in zip(names, answers, strict=True)]
+        await self._read_anchors(prefix, [(bin_, places) for bin_ in bins if (places := _signalled(bin_))])
+        return bins
+
+    async def _read_anchors(self, prefix: str, signalled: Sequence[tuple[Bin, list[int]]]) -> None:
+        """Note the anchors of the pages at these places of bins; one that is gone by now has none."""
+        if not signalled:
+            return
+        pipeline = self._server.pipeline()
+        for bin_, places in signalled:
+            key = keys.anchors(prefix, bin_.host_id, bin_.number)
+            pipeline.execute_command("ZMSCORE", key, *[bin_.ids[at] for at in places])
+        for (bin_, places), scores in zip(signalled, await self._server.run(pipeline), strict=True):
+            found = zip(places, scores, strict=True)
+            bin_.anchors_ms.extend((at, float(score)) for at, score in found if score is not None)
 
     async def reprice(self, shard: int, items: Sequence[tuple[Bin, Rankings]]) -> int:
         """Write rankings back, some bins per call; how many were taken.
@@ -175,17 +192,13 @@ def _keyed_by(rankings: bytes) -> bytes:
     return np.stack((rows["interval_s"], rows["credit_s"]), axis=1).tobytes()
 
 
-def _bin(name: BinName, stored: Any, scored: Any) -> Bin:
+def _bin(name: BinName, stored: Any) -> Bin:
     records = stored if isinstance(stored, dict) else dict(pairs(stored))
     if not all(records.values()):  # a removed page left a gap
         records = {page_id: raw for page_id, raw in records.items() if raw}
-    anchors = _scores(scored)
-    aged = [anchors.get(page_id, math.inf) for page_id in records]
-    return Bin(*name, list(map(int, records)), list(records.values()), aged)
+    return Bin(*name, list(map(int, records)), list(records.values()), [])
 
 
-def _scores(scored: Any) -> dict[bytes, float]:
-    """Scores by member, whichever protocol version shaped the answer."""
-    if not scored or isinstance(scored[0], list | tuple):
-        return dict(scored)
-    return dict(zip(scored[::2], map(float, scored[1::2]), strict=True))
+def _signalled(bin_: Bin) -> list[int]:
+    """Where in the bin the crawled pages stand that had signals since."""
+    return [at for at, raw in enumerate(bin_.records) if raw[_SIGNALS] != _NONE and raw[0] & CRAWLED]
