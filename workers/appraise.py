@@ -55,9 +55,9 @@ def look(bins: list[Bin], valuation: Valuation, now_at: float, seen: Seen) -> tu
     """Add what these pages show to `seen`: freshness, the largest values, who was not seen for long."""
     heads = _heads(bins)
     model = model_of(heads)
-    anchors_ms = np.concatenate([page_bin.anchors_ms for page_bin in bins])
-    effective_s = np.maximum(0.0, now_at - anchors_ms / 1000)
-    crawled_s = np.maximum(0.0, now_at - crawled_at_ms(heads) / 1000)
+    crawled_ms = crawled_at_ms(heads)
+    effective_s = np.maximum(0.0, now_at - _anchors_ms(bins, crawled_ms) / 1000)
+    crawled_s = np.maximum(0.0, now_at - crawled_ms / 1000)
     crawled = (heads["flags"] & CRAWLED) > 0
     waiting = crawled & ((heads["flags"] & (LEASED | PARKED | HELD)) == 0)
     seen.pages += len(heads)
@@ -71,6 +71,16 @@ def look(bins: list[Bin], valuation: Valuation, now_at: float, seen: Seen) -> tu
     if waiting.any():
         _note_values(depth[waiting], select(believed, waiting), valuation.objective, seen)
     return heads, believed
+
+
+def _anchors_ms(bins: list[Bin], crawled_ms: Floats) -> Floats:
+    """The anchors of bins' pages; of one never crawled it means nothing."""
+    anchors, begin = crawled_ms.copy(), 0
+    for page_bin in bins:
+        for at, anchor_ms in page_bin.anchors_ms:
+            anchors[begin + at] = anchor_ms
+        begin += len(page_bin.ids)
+    return anchors
 
 
 def _note_values(depth: Floats, believed: Model, objective: Objective, seen: Seen) -> None:

@@ -43,24 +43,24 @@ class Unseen:
             (self.starving, missed, 1.0),
         ):
             new = _most_urgent(urgency, max(least, kept[-1][0]) if len(kept) == KEPT else least)
-            kept += [(float(urgency[at]), _name(bins, ends, at)) for at in new]
+            kept += zip(urgency[new].tolist(), _names(bins, ends, new), strict=True)
             kept.sort(reverse=True)
             del kept[KEPT:]
 
 
-def _most_urgent(urgency: Floats, least: float) -> list[int]:
+def _most_urgent(urgency: Floats, least: float) -> NDArray[np.intp]:
     """Where the most urgent pages stand, of those above what is the least."""
     new = np.flatnonzero(urgency > least)
     if len(new) > KEPT:
         new = new[np.argpartition(-urgency[new], KEPT)[:KEPT]]
-    return new.tolist()
+    return new
 
 
-def _name(bins: list[Bin], ends: NDArray[np.intp], at: int) -> PageName:
-    """The page that stands at a place, counted over all bins."""
-    number = int(np.searchsorted(ends, at, side="right"))
-    page_bin = bins[number]
-    return page_bin.host_id, page_bin.ids[at - int(ends[number]) + len(page_bin.ids)]
+def _names(bins: list[Bin], ends: NDArray[np.intp], places: NDArray[np.intp]) -> list[PageName]:
+    """The pages that stand at these places, counted over all bins."""
+    numbers = np.searchsorted(ends, places, side="right")
+    within = (places - ends[numbers]).tolist()  # counted from the end of the bin
+    return [(bins[at].host_id, bins[at].ids[back]) for at, back in zip(numbers.tolist(), within, strict=True)]
 
 
 def choose(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from service.store import keys
 from service.store.connection import Server
 from service.store.hosts import StoredHost, read_stored_host
-from service.store.records import RANKING
-from service.store.wire import pack, pairs
+from service.store.pipe import Argument
+from service.store.records import CRAWLED, RANKING
+from service.store.wire import pairs
 
 HOSTS_AT_ONCE = 200  # found by one step of a scan
 BINS_AT_ONCE = 64  # read in one round trip, in less than a millisecond
@@ -23,14 +25,18 @@ WRITES_AT_ONCE = 2  # the server has the next call when it is done with one
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """The pages of one bin of a host: ids, raw records and anchors (infinite: never crawled) in one order."""
+    """The pages of one bin of a host: ids and raw records in one order.
+
+    The anchor of a crawled page is its last crawl, unless it had signals since: those anchors stand in
+    `anchors_ms`, with the page's place in that order.
+    """
 
     host_id: str
     number: int
     host_price: float
     ids: list[int]
     records: list[bytes]
-    anchors_ms: list[float]
+    anchors_ms: list[tuple[int, float]]
 
 
 @dataclass(slots=True)
@@ -43,6 +49,9 @@ class Place:
 
 
 BinName = tuple[str, int, float]  # host id, number, what the host's pages are served at
+_SIGNALS = slice(73, 75)  # of a record: how many since the last crawl
+_NONE = bytes(2)
+_SIZES = [chr(size) for size in range(11)]  # of a page id as text, as one character
 Rankings = tuple[list[int], bytes, bytes]  # page ids, their versions, their rankings one after the other
 
 
@@ -119,54 +128,77 @@ class Bins:
                 names = []
 
     async def read(self, shard: int, names: Sequence[BinName]) -> list[Bin]:
-        """Some bins; one round trip."""
-        prefix = self._prefixes[shard]
-        pipeline = self._server.pipeline()
+        """Some bins; one round trip for their records, and one for the anchors that these do not tell."""
+        prefix, pipeline = self._prefixes[shard], self._server.pipeline()
         for host_id, number, _ in names:
             pipeline.execute_command("HGETALL", keys.records(prefix, host_id, number))
-            pipeline.execute_command("ZRANGE", keys.anchors(prefix, host_id, number), 0, -1, "WITHSCORES")
         answers = await self._server.run(pipeline)
-        return [_bin(name, answers[2 * at], answers[2 * at + 1]) for at, name in enumerate(names)]
+        bins = [_bin(name, answer) for name, answer in zip(names, answers, strict=True)]
+        await self._read_anchors(prefix, [(bin_, places) for bin_ in bins if (places := _signalled(bin_))])
+        return bins
+
+    async def _read_anchors(self, prefix: str, signalled: Sequence[tuple[Bin, list[int]]]) -> None:
+        """Note the anchors of the pages at these places of bins; one that is gone by now has none."""
+        if not signalled:
+            return
+        pipeline = self._server.pipeline()
+        for bin_, places in signalled:
+            key = keys.anchors(prefix, bin_.host_id, bin_.number)
+            pipeline.execute_command("ZMSCORE", key, *[bin_.ids[at] for at in places])
+        for (bin_, places), scores in zip(signalled, await self._server.run(pipeline), strict=True):
+            found = zip(places, scores, strict=True)
+            bin_.anchors_ms.extend((at, float(score)) for at, score in found if score is not None)
 
     async def reprice(self, shard: int, items: Sequence[tuple[Bin, Rankings]]) -> int:
         """Write rankings back, some bins per call; how many were taken.
 
         Few calls are under way at a time: a server runs all it has received before it listens to others.
         """
-        calls: list[list[Any]] = []
-        room, size = 0, RANKING.itemsize
+        calls: list[list[Argument]] = []
+        room = done = 0
+        keyed_by = _keyed_by(b"".join([rankings for _, (_, _, rankings) in items]))
         for bin_, (ids, versions, rankings) in items:
             for at in range(0, len(ids), PAGES_PER_WRITE):
                 end = min(at + PAGES_PER_WRITE, len(ids))
                 if end - at > room:
                     calls.append([])
                     room = PAGES_PER_WRITE
-                texts = pack(list(map(str, ids[at:end])))  # which the script hands on as they are
                 calls[-1] += (
                     bin_.host_id,
                     bin_.number,
-                    texts,
+                    _names(ids[at:end]),
                     versions[at:end],
-                    rankings[at * size : end * size],
+                    rankings[at * RANKING.itemsize : end * RANKING.itemsize],
+                    keyed_by[(done + at) * 8 : (done + end) * 8],
                 )
                 room -= end - at
+            done += len(ids)
         ways = [self._reprice_each(shard, calls[way::WRITES_AT_ONCE]) for way in range(WRITES_AT_ONCE)]
         return sum(await asyncio.gather(*ways))
 
-    async def _reprice_each(self, shard: int, calls: list[list[Any]]) -> int:
+    async def _reprice_each(self, shard: int, calls: list[list[Argument]]) -> int:
         replies = [await self._server.call("reprice", [self._prefixes[shard]], call) for call in calls]
         return sum(int(reply[1]) for reply in replies)
 
 
-def _bin(name: BinName, stored: Any, scored: Any) -> Bin:
-    records = {page_id: raw for page_id, raw in pairs(stored) if raw}
-    anchors = dict(_scores(scored))
-    aged = [float(anchors.get(page_id, math.inf)) for page_id in records]
-    return Bin(*name, list(map(int, records)), list(records.values()), aged)
+def _names(ids: list[int]) -> bytes:
+    """Page ids as text, with its size before each."""
+    return "".join([_SIZES[len(name)] + name for name in map(str, ids)]).encode()
 
 
-def _scores(scored: Any) -> list[tuple[bytes, bytes]]:
-    """Pairs of member and score, whichever protocol version shaped the answer."""
-    if scored and isinstance(scored[0], list | tuple):
-        return [(member, score) for member, score in scored]
-    return list(zip(scored[::2], scored[1::2], strict=True))
+def _keyed_by(rankings: bytes) -> bytes:
+    """Intervals and credits of rankings, beside each other."""
+    rows = np.frombuffer(rankings, dtype=RANKING)
+    return np.stack((rows["interval_s"], rows["credit_s"]), axis=1).tobytes()
+
+
+def _bin(name: BinName, stored: Any) -> Bin:
+    records = stored if isinstance(stored, dict) else dict(pairs(stored))
+    if not all(records.values()):  # a removed page left a gap
+        records = {page_id: raw for page_id, raw in records.items() if raw}
+    return Bin(*name, list(map(int, records)), list(records.values()), [])
+
+
+def _signalled(bin_: Bin) -> list[int]:
+    """Where in the bin the crawled pages stand that had signals since."""
+    return [at for at, raw in enumerate(bin_.records) if raw[_SIGNALS] != _NONE and raw[0] & CRAWLED]

@@ -20,7 +20,7 @@ from service.store.pipe import Command, Pipes
 
 DEADLINE_S = 2.0
 PIPES = 4
-PIPED = ("FCALL", "HGETALL")
+PIPED = ("FCALL", "HGETALL", "ZMSCORE")
 
 
 class Node:
@@ -45,7 +45,7 @@ class Node:
     async def send(self, commands: Sequence[Command]) -> list[Any]:
         """Replies in the order of the commands, a refusal as the exception it is; one round trip.
 
-        Functions and reads of whole bins follow each other down shared pipes; other plain commands have a
+        Functions and reads of bins follow each other down shared pipes; other plain commands have a
         connection to themselves.
         StoreUnavailable if no answer comes: then nobody knows what ran.
         """

@@ -7,6 +7,7 @@ import pytest
 from service.address import parse_url, shard_of
 from service.beliefs import ranking_rows
 from service.domain import Price
+from service.store import bins as store_bins
 from service.store.bins import Bin, Bins
 from service.store.pages import PageState
 from service.store.records import DORMANT_ABOVE, model_of, read_heads
@@ -131,6 +132,50 @@ async def test_a_host_that_grew_meanwhile_is_repriced_where_its_pages_still_are(
     await world.put(*urls_of(300))
     await reprice(world, read, LOW)
     await audit(world.settings.redis_url, SHARDS)
+
+
+async def test_bins_tell_the_anchors_that_signals_moved(world: World) -> None:
+    """The others are where the last crawl was."""
+    quiet, heard, new = urls_of(3)
+    await world.put(quiet, heard)
+    await world.crawl()
+    await world.crawl()
+    await world.put(new)
+    world.advance(60)
+    await world.signal(heard)
+    await world.signal(new)
+    (page_bin,) = await bins_of(world, quiet)
+    states = {url: await world.state(url) for url in (quiet, heard, new)}
+    at = page_bin.ids.index(states[heard].page_id)
+    assert page_bin.anchors_ms == [(at, states[heard].anchor_ms)]
+    assert states[heard].anchor_ms < (await world.record(heard)).crawled_at_ms
+    assert states[quiet].anchor_ms == (await world.record(quiet)).crawled_at_ms
+
+
+async def test_a_bin_may_take_several_calls(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = urls_of(50)
+    await world.put(*urls)
+    for _ in urls:
+        world.advance(2)
+        await world.crawl()
+    monkeypatch.setattr(store_bins, "PAGES_PER_WRITE", 7)
+    assert await reprice(world, await bins_of(world, urls[0]), LOW, urls[0]) == 50
+    await audit(world.settings.redis_url, SHARDS)
+    assert await reprice(world, await bins_of(world, urls[0]), 1000 * LOW, urls[0]) == 50
+    await audit(world.settings.redis_url, SHARDS)
+
+
+async def test_a_dormant_page_that_was_crawled_meanwhile_comes_back_by_that_crawl(world: World) -> None:
+    """Its due time told nothing of its anchor."""
+    await crawled(world)
+    await reprice(world, await bins_of(world), HIGH)
+    read = await bins_of(world)
+    world.advance(60)
+    await world.report(await world.lease())
+    await reprice(world, read, LOW)
+    state, record = await world.state(PAGE), await world.record(PAGE)
+    assert state.anchor_ms == record.crawled_at_ms == world.clock.now_at * 1000
+    assert state.due_score == pytest.approx(state.anchor_ms + record.interval_s * 1000, abs=1)
 
 
 async def test_a_page_never_crawled_keeps_its_place(world: World) -> None:

@@ -47,10 +47,11 @@ local INFINITE = 1 / 0
 
 -- What is used most, found by the first call: names of the server's are looked up anew each time they are used, and
 -- are not there yet when the library is loaded.
-local redis_call, fields_of, packed, char, floor, min, max, exp
+local redis_call, fields_of, packed, char, byte, sub, floor, min, max, exp
 
 local function bind()
-  redis_call, fields_of, packed, char = redis.call, struct.unpack, struct.pack, string.char
+  redis_call, fields_of, packed = redis.call, struct.unpack, struct.pack
+  char, byte, sub = string.char, string.byte, string.sub
   floor, min, max, exp = math.floor, math.min, math.max, math.exp
 end
 
@@ -83,14 +84,16 @@ local function pack_head(r)
     r.token, r.accepted, r.result, r.signals, r.expiries, r.digest, r.modified, r.floor)
 end
 
--- Splits what follows the head: counts per source, etag, path.
-local function unpack_tail(record)
-  local at = HEAD_SIZE + 1
-  local pairs_count = record:byte(at)
-  local sources = record:sub(at + 1, at + 2 * pairs_count)
-  at = at + 1 + 2 * pairs_count
-  local etag_size = record:byte(at)
-  return sources, record:sub(at + 1, at + etag_size), record:sub(at + 1 + etag_size)
+-- Splits what follows the head: counts per source, and what stands behind them (size of the etag, etag, path).
+local function split_tail(record)
+  local count = byte(record, HEAD_SIZE + 1)
+  local at = HEAD_SIZE + 2 + 2 * count
+  return count > 0 and sub(record, HEAD_SIZE + 2, at - 1) or '', sub(record, at)
+end
+
+local function path_of(record)
+  local at = HEAD_SIZE + 2 + 2 * byte(record, HEAD_SIZE + 1)
+  return sub(record, at + 1 + byte(record, at))
 end
 
 local function etag_and_path(record)
@@ -99,20 +102,18 @@ local function etag_and_path(record)
   return size > 0 and record:sub(at + 1, at + size) or '', record:sub(at + 1 + size)
 end
 
-local function pack_tail(sources, etag, path)
-  return string.char(#sources / 2) .. sources .. string.char(#etag) .. etag .. path
-end
+local function pack_tail(sources, rest) return char(#sources / 2) .. sources .. rest end
 
 -- Adds one to the count of a source (a byte index) in the pairs string.
 local function count_source(sources, index)
   for at = 1, #sources, 2 do
-    if sources:byte(at) == index then
-      local count = math.min(255, sources:byte(at + 1) + 1)
-      return sources:sub(1, at) .. string.char(count) .. sources:sub(at + 2)
+    if byte(sources, at) == index then
+      local count = min(255, byte(sources, at + 1) + 1)
+      return sub(sources, 1, at) .. char(count) .. sub(sources, at + 2)
     end
   end
   if #sources >= 32 then return sources end
-  return sources .. string.char(index, 1)
+  return sources .. char(index, 1)
 end
 
 -- What this server remembers between calls, so that it need not be read again. By shard: when the next thing
@@ -155,7 +156,7 @@ end
 -- Begins every function that writes to a shard, but those that lease: its clock.
 local function enter(shard, given)
   local meta = shard .. ':meta'
-  local stored = redis.call('HMGET', meta, 'raw', 'offset', 'library')
+  local stored = redis_call('HMGET', meta, 'raw', 'offset', 'library')
   local now, raw, offset, stale = clock_of(stored, given)
   take_over(meta, stored[3], now)
   return now, raw, offset, stale
@@ -189,11 +190,23 @@ local function bin_of(id, bins)
   return bin
 end
 
-local function record_key(shard, hid, bin) return shard .. ':r:' .. hid .. ':' .. bin end
-local function anchor_key(shard, hid, bin) return shard .. ':a:' .. hid .. ':' .. bin end
-local function evidence_key(shard, hid, bin) return shard .. ':e:' .. hid .. ':' .. bin end
-local function requests_key(shard, hid, bin) return shard .. ':q:' .. hid .. ':' .. bin end
-local function due_key(shard, hid, bin) return shard .. ':d:' .. hid .. ':' .. bin end
+-- Numbers of bins as the ends of keys: to write a number costs more than the rest of a key.
+local endings = {}
+
+local function ending(bin)
+  local text = endings[bin]
+  if not text then
+    text = ':' .. bin
+    endings[bin] = text
+  end
+  return text
+end
+
+local function record_key(shard, hid, bin) return shard .. ':r:' .. hid .. ending(bin) end
+local function anchor_key(shard, hid, bin) return shard .. ':a:' .. hid .. ending(bin) end
+local function evidence_key(shard, hid, bin) return shard .. ':e:' .. hid .. ending(bin) end
+local function requests_key(shard, hid, bin) return shard .. ':q:' .. hid .. ending(bin) end
+local function due_key(shard, hid, bin) return shard .. ':d:' .. hid .. ending(bin) end
 
 -- Finds a page by its path (collisions of the 31-bit id are probed) or, with no path, by its exact id.
 -- Returns id, bin, record; without a record, the id is the first free one (nil: none is free). An empty
@@ -203,14 +216,12 @@ local function find_page(shard, host, id, path)
   for probe = 0, PROBES - 1 do
     local candidate = (id + probe) % 2147483648
     local bin = bin_of(candidate, host.bins)
-    local record = redis.call('HGET', record_key(shard, host.hid, bin), candidate)
+    local record = redis_call('HGET', record_key(shard, host.hid, bin), candidate)
     if not record or record == '' then
       free_id, free_bin = free_id or candidate, free_bin or bin
       if not record or path == '' then break end
     else
-      if path == '' then return candidate, bin, record end
-      local _, _, found = unpack_tail(record)
-      if found == path then return candidate, bin, record end
+      if path == '' or path_of(record) == path then return candidate, bin, record end
     end
   end
   return free_id, free_bin, nil

@@ -22,11 +22,11 @@ end
 
 local function unpack_host(hid, raw)
   local rest_until, price, bins, pages, delay_ms, gap_ms, paused_until, busy_until, strikes, size =
-    struct.unpack(HOST, raw)
+    fields_of(HOST, raw)
   return {hid = hid, rest_until = rest_until, price = price, bins = bins, pages = pages,
     delay_ms = delay_ms >= 0 and delay_ms or nil, gap_ms = gap_ms, paused_until = paused_until,
-    busy_until = busy_until, strikes = strikes, weights = raw:sub(HOST_SIZE + 1, HOST_SIZE + size),
-    name = raw:sub(HOST_SIZE + size + 1)}
+    busy_until = busy_until, strikes = strikes, weights = size > 0 and sub(raw, HOST_SIZE + 1, HOST_SIZE + size) or '',
+    name = sub(raw, HOST_SIZE + size + 1)}
 end
 
 local function pack_host(host)
@@ -55,7 +55,7 @@ local function load_hosts(shard, items)
     end
   end
   if #hids == 0 then return hosts end
-  for at, raw in ipairs(redis.call('HMGET', shard .. ':hosts', unpack(hids))) do
+  for at, raw in ipairs(redis_call('HMGET', shard .. ':hosts', unpack(hids))) do
     touch(shard, hids[at])
     if raw then hosts[hids[at]] = unpack_host(hids[at], raw) end
   end

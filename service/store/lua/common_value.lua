@@ -11,11 +11,17 @@ end
 -- The due score of a crawled page whose age counts from `since`.
 local function ranked_due(interval_s, ceiling, since)
   if interval_s < 0 then return DORMANT - math.floor(math.log(math.min(math.max(ceiling, 1e-300), 1e300)) * 1e9) end
-  return math.floor(math.min(math.max(since + interval_s * 1000, -9e14), 2.9e15))
+  local due = since + interval_s * 1000
+  if due < -9e14 then return -9e14 end
+  if due > 2.9e15 then return 2.9e15 end
+  return due - due % 1  -- rounded down
 end
 
+-- The due score of a page never crawled.
+local function first_due(importance) return NEVER_CRAWLED - floor(math.log(max(importance, 1e-300)) * 1e9) end
+
 local function due_score(r, anchor)
-  if not has(r.flags, CRAWLED) then return NEVER_CRAWLED - math.floor(math.log(math.max(r.importance, 1e-300)) * 1e9) end
+  if not has(r.flags, CRAWLED) then return first_due(r.importance) end
   return ranked_due(r.interval_s, r.ceiling, aged_since(anchor, r.credit_s, r.crawled_at, r.signals))
 end
 
@@ -64,23 +70,27 @@ local function local_value(record, past_due_s)
   return value, interval_s, credit_s
 end
 
--- κ of one source at this host, where the host hears of several; else what the page's own model says.
-local function weight_of(host, r, source)
-  for at = 1, #host.weights, 5 do
-    if host.weights:byte(at) == source then return (struct.unpack('<f', host.weights, at + 1)) end
+-- κ of one source: by the host's weights, where it hears of several; else what the page's own model says (`own`).
+local function weight_of(weights, own, source)
+  for at = 1, #weights, 5 do
+    if byte(weights, at) == source then return (fields_of('<f', weights, at + 1)) end
   end
-  return r.signal_weight
+  return own
+end
+
+-- How deep the signals counted in `sources` make a page.
+local function signals_depth(weights, own, sources)
+  local depth = 0
+  for at = 1, #sources, 2 do
+    depth = depth + byte(sources, at + 1) * weight_of(weights, own, byte(sources, at))
+  end
+  return depth
 end
 
 -- The anchor of a crawled page: its last crawl, moved back by what the signals since are worth.
-local function anchor_after(host, r, record)
-  if r.silent_rate == 0 then return r.crawled_at end
-  local depth = 0
-  local sources = unpack_tail(record)
-  for at = 1, #sources, 2 do
-    depth = depth + sources:byte(at + 1) * weight_of(host, r, sources:byte(at))
-  end
-  return math.floor(math.max(r.crawled_at - depth / r.silent_rate * 1000, OLDEST_ANCHOR))
+local function anchor_after(crawled_at, silent_rate, depth)
+  if silent_rate == 0 then return crawled_at end
+  return floor(max(crawled_at - depth / silent_rate * 1000, OLDEST_ANCHOR))
 end
 
 -- What a page without a due time is worth now: dormant, promoted or new. Its anchor is asked for. If it was crawled,

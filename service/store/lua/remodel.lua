@@ -6,39 +6,46 @@
 -- ARGV: host id; bin; msgpack [[page id, version, ranking and model (52 bytes)], ...].
 -- Reply: 'remodelled', how many.
 
+-- The record with what is now believed, or nil where that is not for these pages.
+local function remodelled(record, version, belief)
+  if not record or record == '' then return nil end
+  local flags, current = byte(record, 1, 2)
+  if current ~= version or has(flags, FIXED) then return nil end
+  return char(flags, (version + 1) % 256) .. sub(record, 3, 4) .. belief .. sub(record, HISTORY_AT)
+end
+
+-- Anchor and due time by a new record; nil for what stays as it is. `due`: as it waits now, if it does.
+local function instants_of(host, record, due)
+  local r = unpack_head(record)
+  if not has(r.flags, CRAWLED) then return nil, r.flags % 8 == 0 and due_score(r, 0) or nil end
+  local depth = signals_depth(host.weights, r.signal_weight, (split_tail(record)))
+  local anchor = anchor_after(r.crawled_at, r.silent_rate, depth)
+  return anchor, due and due + 0 > NEW_PAGES and due_score(r, anchor) or nil
+end
+
 register('remodel', function(keys, args)
   local shard, hid, bin = keys[1], args[1], tonumber(args[2])
   enter(shard)
   local host = load_host(shard, hid)
   if not host or bin >= host.bins then return {'remodelled', 0} end
-  local records, anchors, dues = {}, {}, {}
-  for _, item in ipairs(cmsgpack.unpack(args[3])) do
-    local id, version, belief = unpack(item)
-    local record = redis.call('HGET', record_key(shard, hid, bin), id)
-    if record and record ~= '' and record:byte(2) == version and not has(record:byte(1), FIXED) then
-      record = record:sub(1, 1) .. string.char((version + 1) % 256) .. record:sub(3, 4) .. belief .. record:sub(HISTORY_AT)
-      records[#records + 1] = id
-      records[#records + 1] = record
-      local r = unpack_head(record)
-      if has(r.flags, CRAWLED) then
-        local anchor = anchor_after(host, r, record)
-        anchors[#anchors + 1] = anchor
-        anchors[#anchors + 1] = id
-        local due = redis.call('ZSCORE', due_key(shard, hid, bin), id)
-        if due and tonumber(due) > -1e15 then
-          dues[#dues + 1] = due_score(r, anchor)
-          dues[#dues + 1] = id
-        end
-      elseif r.flags % 8 == 0 then
-        dues[#dues + 1] = due_score(r, 0)
-        dues[#dues + 1] = id
-      end
+  local items, ids, records, anchors, dues = cmsgpack.unpack(args[3]), {}, {}, {}, {}
+  if #items == 0 then return {'remodelled', 0} end
+  for at, item in ipairs(items) do ids[at] = item[1] end
+  local found = redis_call('HMGET', record_key(shard, hid, bin), unpack(ids))
+  local due_at = redis_call('ZMSCORE', due_key(shard, hid, bin), unpack(ids))
+  for at, item in ipairs(items) do
+    local id, record = ids[at], remodelled(found[at], item[2], item[3])
+    if record then
+      append(records, id, record)
+      local anchor, due = instants_of(host, record, due_at[at])
+      if anchor then append(anchors, anchor, id) end
+      if due then append(dues, due, id) end
     end
   end
-  if #records > 0 then redis.call('HSET', record_key(shard, hid, bin), unpack(records)) end
-  if #anchors > 0 then redis.call('ZADD', anchor_key(shard, hid, bin), unpack(anchors)) end
+  if #records > 0 then redis_call('HSET', record_key(shard, hid, bin), unpack(records)) end
+  if #anchors > 0 then redis_call('ZADD', anchor_key(shard, hid, bin), unpack(anchors)) end
   if #dues > 0 then
-    redis.call('ZADD', due_key(shard, hid, bin), unpack(dues))
+    redis_call('ZADD', due_key(shard, hid, bin), unpack(dues))
     index_bin(shard, host, bin)
     index_host(shard, host)
   end

@@ -2,64 +2,78 @@
 -- Promise: a page whose model was changed meanwhile is left as it is; anchors, leases and history are not
 -- touched; the due time follows the anchor of this moment. Safe to repeat.
 -- KEYS: the shard.
--- ARGV: for each bin: host id; bin; msgpack [page ids as text]; their versions (a byte each); their rankings
---       (36 bytes each).
+-- ARGV: for each bin: host id; bin; page ids as text, a byte with its size before each; their versions (a byte each);
+--       their rankings (36 bytes each); the intervals and credits in these once more ('<ff' each).
 -- Reply: 'repriced', how many.
 
-local RANKING_SIZE = MODEL_AT - RANKING_AT
-local KEYED_BY = '<fxxxxf' .. ('x'):rep(RANKING_SIZE - 16) .. 'f'  -- interval, ceiling and credit of a ranking
+local ARGS_PER_BIN = 6
+local CEILING_AT = 9  -- where it starts in a ranking
+local CREDIT_END = 40  -- the byte of a record that holds the sign of its credit
 
--- The anchor of a waiting page: what its due time was computed from, exactly, or where that cannot be told itself.
-local function anchor_at(record, due, key, id)
-  local interval_s, _, credit_s = struct.unpack(KEYED_BY, record, RANKING_AT)
-  if credit_s < 0 and interval_s >= 0 and due > -8e14 and due < 2.8e15 then
-    local anchor = math.ceil(due - interval_s * 1000)
-    if math.floor(anchor + interval_s * 1000) == due then return anchor end
-  end
-  return tonumber(redis.call('ZSCORE', key, id))
+-- What the due time of a waiting page was computed from, exactly; nil where that cannot be told.
+local function anchor_behind(record, interval_s, due)
+  if interval_s < 0 or due < -8e14 or due > 2.8e15 or byte(record, CREDIT_END) < 128 then return nil end
+  local interval_ms = interval_s * 1000
+  local anchor = due - interval_ms
+  anchor = anchor + -anchor % 1  -- rounded up
+  local again = anchor + interval_ms
+  return again - again % 1 == due and anchor or nil
 end
 
--- The due time by a new ranking of a page that has been crawled.
-local function new_due(record, ranking, due, key, id)
-  local interval_s, ceiling, credit_s = struct.unpack(KEYED_BY, ranking)
-  if interval_s < 0 then return ranked_due(interval_s, ceiling) end
-  if credit_s < 0 then return ranked_due(interval_s, ceiling, anchor_at(record, due, key, id)) end
+-- The due time of a crawled page by a new ranking that does not go by its anchor.
+local function due_without_anchor(record, ranking, interval_s, credit_s)
+  if interval_s < 0 then return ranked_due(interval_s, (fields_of('<f', ranking, CEILING_AT))) end
   local r = unpack_head(record)
-  return ranked_due(interval_s, ceiling, aged_since(nil, credit_s, r.crawled_at, r.signals))
+  return ranked_due(interval_s, 0, aged_since(nil, credit_s, r.crawled_at, r.signals))
 end
 
--- Writes the bin's rankings; returns how many, and whether a due time moved.
-local function reprice_bin(shard, hid, bin, ids, versions, rankings)
-  local key, dues, anchors = record_key(shard, hid, bin), due_key(shard, hid, bin), anchor_key(shard, hid, bin)
-  local found, due_at = redis.call('HMGET', key, unpack(ids)), redis.call('ZMSCORE', dues, unpack(ids))
-  local written, scored = {}, {}
-  for at, id in ipairs(ids) do
-    local record = found[at]
-    if record and record:byte(2) == versions:byte(at) then
-      local ranking = rankings:sub((at - 1) * RANKING_SIZE + 1, at * RANKING_SIZE)
-      append(written, id, record:sub(1, RANKING_AT - 1) .. ranking .. record:sub(MODEL_AT))
-      local due = record:byte(1) % 8 == 0 and tonumber(due_at[at] or nil) or -math.huge
-      if due > -1e15 then  -- crawled, waiting and not promoted
-        local moved = new_due(record, ranking, due, anchors, id)
-        if moved ~= due then append(scored, moved, id) end
+-- Writes the bin's rankings; returns how many, and whether a due time moved. `written` and `scored` are tables of
+-- the call, used again so that they need not grow again.
+local function reprice_bin(call, place, packed_ids, versions, rankings, keyed_by)
+  local key, dues, anchors = call.shard .. ':r:' .. place, call.shard .. ':d:' .. place, call.shard .. ':a:' .. place
+  local pages, written, scored, writes, scores = #versions, call.written, call.scored, 0, 0
+  local ids, known = {fields_of(('Bc0'):rep(pages), packed_ids)}, {versions:byte(1, pages)}
+  rankings, keyed_by = {fields_of(('c36'):rep(pages), rankings)}, {fields_of('<' .. ('ff'):rep(pages), keyed_by)}
+  local found, due_at = redis_call('HMGET', key, unpack(ids, 1, pages)), redis_call('ZMSCORE', dues, unpack(ids, 1, pages))
+  for at = 1, pages do
+    local record, id = found[at], ids[at]
+    local flags, version, old_s
+    if record and record ~= '' then flags, version, old_s = fields_of('<BBxxf', record) end
+    if flags and version == known[at] then
+      local ranking, due = rankings[at], flags % 8 == 0 and due_at[at]
+      writes = writes + 2
+      written[writes - 1], written[writes] = id, sub(record, 1, RANKING_AT - 1) .. ranking .. sub(record, MODEL_AT)
+      due = due and due + 0 or PROMOTED
+      if due > NEW_PAGES then  -- crawled, waiting and not promoted
+        local moved, interval_s, credit_s = nil, keyed_by[2 * at - 1], keyed_by[2 * at]
+        if interval_s >= 0 and credit_s < 0 then
+          local anchor = anchor_behind(record, old_s, due) or tonumber(redis_call('ZSCORE', anchors, id))
+          moved = ranked_due(interval_s, 0, anchor)
+        else
+          moved = due_without_anchor(record, ranking, interval_s, credit_s)
+        end
+        if moved ~= due then
+          scores = scores + 2
+          scored[scores - 1], scored[scores] = moved, id
+        end
       end
     end
   end
-  if #written > 0 then redis.call('HSET', key, unpack(written)) end
-  if #scored > 0 then redis.call('ZADD', dues, unpack(scored)) end
-  return #written / 2, #scored > 0
+  if writes > 0 then redis_call('HSET', key, unpack(written, 1, writes)) end
+  if scores > 0 then redis_call('ZADD', dues, unpack(scored, 1, scores)) end
+  return writes / 2, scores > 0
 end
 
 -- The hosts of a call by their ids: as much of them as decides where they wait.
 local function hosts_of(shard, args)
   local hids, hosts = {}, {}
-  for at = 1, #args, 5 do
+  for at = 1, #args, ARGS_PER_BIN do
     if hids[#hids] ~= args[at] then hids[#hids + 1] = args[at] end
   end
-  for at, raw in ipairs(redis.call('HMGET', shard .. ':hosts', unpack(hids))) do
+  for at, raw in ipairs(redis_call('HMGET', shard .. ':hosts', unpack(hids))) do
     touch(shard, hids[at])
     if raw then
-      local rest_until, _, bins = struct.unpack('<I6dI4', raw)
+      local rest_until, _, bins = fields_of('<I6dI4', raw)
       hosts[hids[at]] = {hid = hids[at], bins = bins, rest_until = rest_until}
     end
   end
@@ -68,13 +82,14 @@ end
 
 register('reprice', function(keys, args)
   local shard, count, placed = keys[1], 0, {}
+  local call = {shard = shard, written = {}, scored = {}}
   enter(shard)
   local hosts = hosts_of(shard, args)
-  for at = 1, #args, 5 do
+  for at = 1, #args, ARGS_PER_BIN do
     local host, bin = hosts[args[at]], tonumber(args[at + 1])
     if host and bin < host.bins then
-      local ids = cmsgpack.unpack(args[at + 2])
-      local written, due_moved = reprice_bin(shard, host.hid, bin, ids, args[at + 3], args[at + 4])
+      local place = host.hid .. ':' .. args[at + 1]
+      local written, due_moved = reprice_bin(call, place, unpack(args, at + 2, at + ARGS_PER_BIN - 1))
       count = count + written
       if due_moved then
         index_bin(shard, host, bin)

@@ -8,24 +8,25 @@
 
 local MAX_LATE = 64  -- signals remembered for a page on lease
 local MOST_NAMES = 1000  -- given to one command
+local PAGE, NAME, BEFORE = 3, 6, 8  -- where an item holds what was found of it
+local CREDIT_AT, SILENT_AT, SIGNALS_AT = 37, 45, 74  -- where credit, silent rate (and own weight), signals start
 
 -- The names a signal may have been counted under: its id, or its page and source in this window. A repeat
 -- that straddles the edge of a window is still a repeat.
-local function names_of(item, id, now, window_ms)
+local function names_of(item, id, window)
   if item[6] ~= '' then return item[6], nil end
   local stem = item[1] .. ':' .. string.format('%d', id) .. ':' .. item[4] .. ':'
-  local window = math.floor(now / window_ms)
   return stem .. string.format('%d', window), stem .. string.format('%d', window - 1)
 end
 
 -- Which names were counted within one to two generations; new ones are to be added to `seen.fresh`.
 local function look_up(shard, names, now)
-  local generation, known = math.floor(now / GENERATION_MS), {}
+  local generation, known = floor(now / GENERATION_MS), {}
   local current = shard .. ':seen:' .. string.format('%d', generation)
   for back = 0, 1 do
     local key = shard .. ':seen:' .. string.format('%d', generation - back)
     for from = 1, #names, MOST_NAMES do
-      local found = redis.call('SMISMEMBER', key, unpack(names, from, math.min(#names, from + MOST_NAMES - 1)))
+      local found = redis_call('SMISMEMBER', key, unpack(names, from, min(#names, from + MOST_NAMES - 1)))
       for at, is_member in ipairs(found) do
         if is_member == 1 then known[names[from + at - 1]] = true end
       end
@@ -34,117 +35,143 @@ local function look_up(shard, names, now)
   return {known = known, fresh = {}, key = current}
 end
 
-local function is_counted_already(seen, signal)
-  if seen.known[signal.name] or (signal.before and seen.known[signal.before]) then return true end
-  seen.known[signal.name] = true
-  seen.fresh[#seen.fresh + 1] = signal.name
+local function is_counted_already(seen, name, before)
+  local known = seen.known
+  if known[name] or (before and known[before]) then return true end
+  known[name] = true
+  seen.fresh[#seen.fresh + 1] = name
   return false
 end
 
 local function remember_late(shard, member, item, at)
-  local kept = redis.call('HGET', shard .. ':late', member) or ''
+  local kept = redis_call('HGET', shard .. ':late', member) or ''
   if #kept < MAX_LATE * 7 then
-    redis.call('HSET', shard .. ':late', member, kept .. struct.pack('<BI6', item[4], math.max(0, math.floor(at))))
+    redis_call('HSET', shard .. ':late', member, kept .. packed('<BI6', item[4], max(0, floor(at))))
   end
 end
 
 -- Counts a signal in the page as read; `write_page` keeps it.
 local function count_signal(shard, page, item, at)
-  if not page.head then
-    page.head = unpack_head(page.record)
-    page.sources, page.etag, page.path = unpack_tail(page.record)
+  local record, source = page.record, item[4]
+  page.count, page.sources = page.count + 1, count_source(page.sources, source)
+  local flags, silent_rate, own = byte(record, 1), fields_of('<ff', record, SILENT_AT)
+  if has(flags, LEASED) then remember_late(shard, page.host.hid .. ':' .. string.format('%d', page.id), item, at) end
+  if not has(flags, CRAWLED) then return end
+  local weight = silent_rate > 0 and weight_of(page.host.weights, own, source) or 0
+  if weight > 0 then
+    page.credit_ms = (page.credit_ms or 0) + floor(weight / silent_rate * 1000)
+  elseif fields_of('<f', record, CREDIT_AT) > 0 then
+    page.credit_ms = page.credit_ms or 0
   end
-  local r = page.head
-  r.signals = math.min(65535, r.signals + 1)
-  page.sources = count_source(page.sources, item[4])
-  if has(r.flags, LEASED) then remember_late(shard, page.host.hid .. ':' .. page.name, item, at) end
-  local weight = r.silent_rate > 0 and weight_of(page.host, r, item[4]) or 0
-  if has(r.flags, CRAWLED) and (weight > 0 or r.credit_s > 0) then
-    page.ages = true
-    page.credit_ms = page.credit_ms + (weight > 0 and math.floor(weight / r.silent_rate * 1000) or 0)
-  end
+end
+
+-- The due time by the page's ranking, where `anchor` and so many signals now say how old it is.
+local function due_by(record, interval_s, anchor, signals)
+  local credit_s, crawled_at = fields_of('<f', record, CREDIT_AT), nil
+  if credit_s >= 0 then crawled_at = fields_of('<I6', record, HISTORY_AT) end
+  return ranked_due(interval_s, 0, aged_since(anchor, credit_s, crawled_at, signals))
 end
 
 -- Writes a page whose signals were counted: its record, and what they are worth.
 local function write_page(shard, page)
-  local r, host, bin = page.head, page.host, page.bin
-  redis.call('HSET', record_key(shard, host.hid, bin), page.name, pack_head(r) .. pack_tail(page.sources, page.etag, page.path))
-  if not page.ages then return end
+  local record, host, bin, id = page.record, page.host, page.bin, page.id
+  local signals = min(65535, fields_of('<H', record, SIGNALS_AT) + page.count)
+  local head = sub(record, 1, SIGNALS_AT - 1) .. packed('<H', signals) .. sub(record, SIGNALS_AT + 2, HEAD_SIZE)
+  redis_call('HSET', record_key(shard, host.hid, bin), id, head .. pack_tail(page.sources, page.rest))
+  if not page.credit_ms then return end
   local anchors = anchor_key(shard, host.hid, bin)
-  local anchor = tonumber(redis.call('ZINCRBY', anchors, -page.credit_ms, page.name))
+  local anchor = tonumber(redis_call('ZINCRBY', anchors, -page.credit_ms, id))
   if anchor < OLDEST_ANCHOR then
     anchor = OLDEST_ANCHOR
-    redis.call('ZADD', anchors, anchor, page.name)
+    redis_call('ZADD', anchors, anchor, id)
   end
-  if r.interval_s < 0 or r.flags % 8 >= 1 then return end  -- dormant, or not waiting
+  local interval_s = fields_of('<f', record, RANKING_AT)
+  if interval_s < 0 or byte(record, 1) % 8 >= 1 then return end  -- dormant, or not waiting
   -- Signals make a page due sooner; a promoted one stays where it is.
-  local due = due_score(r, anchor)
-  redis.call('ZADD', due_key(shard, host.hid, bin), 'XX', 'LT', due, page.name)
-  if host.bins > 1 then redis.call('ZADD', shard .. ':b:' .. host.hid, 'LT', due, bin) end
-  host.due = math.min(host.due or math.huge, due)
+  local due = due_by(record, interval_s, anchor, signals)
+  redis_call('ZADD', due_key(shard, host.hid, bin), 'XX', 'LT', due, id)
+  if host.bins > 1 then redis_call('ZADD', shard .. ':b:' .. host.hid, 'LT', due, bin) end
+  if not host.due or due < host.due then host.due = due end
 end
 
--- The pages signals speak of, each read once, and the names the signals may have been counted under.
-local function read_signals(shard, items, now, window_ms)
-  local hosts, pages, signals, names = load_hosts(shard, items), {}, {}, {}
-  for at, item in ipairs(items) do
-    local hid = item[1]
-    local id, bin, record
-    if hosts[hid] then id, bin, record = find_page(shard, hosts[hid], item[2], item[3]) end
-    if record then
-      local name = string.format('%d', id)
-      local page = pages[hid .. name] or {host = hosts[hid], name = name, bin = bin, record = record, credit_ms = 0}
-      pages[hid .. name] = page
-      local signal = {page = page}
-      signal.name, signal.before = names_of(item, id, now, window_ms)
-      names[#names + 1] = signal.name
-      names[#names + 1] = signal.before
-      signals[at] = signal
+-- The page an item speaks of, read once for all that do and kept with its host by its id; nil where there is none.
+local function page_of(call, item)
+  local host = call.hosts[item[1]]
+  if not host then return nil end
+  local id, bin, record = find_page(call.shard, host, item[2], item[3])
+  if record and not host[id] then
+    local sources, rest = split_tail(record)
+    local page = {host = host, id = id, bin = bin, record = record, sources = sources, rest = rest, count = 0,
+      credit_ms = false}  -- what its signals are worth; false: they do not age it
+    host[id], call.pages[#call.pages + 1] = page, page
+  end
+  return record and host[id]
+end
+
+-- Reads what signals speak of. Their pages and the names they may have been counted under stand in the items from
+-- then on, where a path and an id were (a place that is there costs nothing); all names are returned in a row.
+local function read_signals(call, items, window)
+  local names, count = {}, 0
+  for _, item in ipairs(items) do
+    local page = page_of(call, item)
+    item[PAGE] = page
+    if page then
+      local name, before = names_of(item, page.id, window)
+      item[NAME], count = name, count + 1
+      names[count] = name
+      if before then
+        item[BEFORE], count = before, count + 1
+        names[count] = before
+      end
     end
   end
-  return signals, pages, hosts, names
+  return names
 end
 
-local function judge_signal(shard, signal, item, seen, now)
-  local record = signal.page.record
-  local at = item[5] >= 0 and math.min(item[5], now) or now
-  local crawled_at = struct.unpack('<I6', record, HISTORY_AT)
-  if is_counted_already(seen, signal) then return 'duplicate' end
-  if has(record:byte(1), CRAWLED) and (at < crawled_at or now < crawled_at + item[7]) then return 'stale' end
-  count_signal(shard, signal.page, item, at)
+local function judge_signal(call, item, seen)
+  local page, now = item[PAGE], call.now
+  local record, instant = page.record, item[5] >= 0 and min(item[5], now) or now
+  if is_counted_already(seen, item[NAME], item[BEFORE]) then return 'duplicate' end
+  if has(byte(record, 1), CRAWLED) then
+    local crawled_at = fields_of('<I6', record, HISTORY_AT)
+    if instant < crawled_at or now < crawled_at + item[7] then return 'stale' end
+  end
+  count_signal(call.shard, page, item, instant)
   return 'accepted'
 end
 
 -- Writes what a call counted, once per page, host and source.
-local function write_all(shard, pages, hosts, accepted, seen, now)
-  for from = 1, #seen.fresh, MOST_NAMES do
-    redis.call('SADD', seen.key, unpack(seen.fresh, from, math.min(#seen.fresh, from + MOST_NAMES - 1)))
+local function write_all(call, accepted, seen)
+  local shard, fresh = call.shard, seen.fresh
+  for from = 1, #fresh, MOST_NAMES do
+    redis_call('SADD', seen.key, unpack(fresh, from, min(#fresh, from + MOST_NAMES - 1)))
   end
-  if #seen.fresh > 0 then redis.call('PEXPIRE', seen.key, 3 * GENERATION_MS) end
-  for _, page in pairs(pages) do
-    if page.head then write_page(shard, page) end
+  if #fresh > 0 then redis_call('PEXPIRE', seen.key, 3 * GENERATION_MS) end
+  for _, page in ipairs(call.pages) do
+    if page.count > 0 then write_page(shard, page) end
   end
   local placed = {}
-  for _, host in pairs(hosts) do
+  for _, host in pairs(call.hosts) do
     if host and host.due then placed[#placed + 1] = host end
   end
-  place_hosts(shard, placed, now)
-  for source, count in pairs(accepted) do redis.call('HINCRBY', shard .. ':counted', source, count) end
+  place_hosts(shard, placed, call.now)
+  for source, count in pairs(accepted) do redis_call('HINCRBY', shard .. ':counted', source, count) end
 end
 
 register('signals', function(keys, args)
   local shard = keys[1]
   local now, raw, offset, stale = enter(shard, args[1])
   local items = cmsgpack.unpack(args[3])
-  local signals, pages, hosts, names = read_signals(shard, items, now, tonumber(args[2]))
+  local call = {shard = shard, now = now, hosts = load_hosts(shard, items), pages = {}}
+  local names = read_signals(call, items, floor(now / tonumber(args[2])))
   local reply, accepted = {'counted'}, {}
   local seen = #names > 0 and look_up(shard, names, now)
   for at, item in ipairs(items) do
-    local word = signals[at] and judge_signal(shard, signals[at], item, seen, now) or 'unknown'
+    local word = item[PAGE] and judge_signal(call, item, seen) or 'unknown'
     if word == 'accepted' then accepted[item[4]] = (accepted[item[4]] or 0) + 1 end
     reply[at + 1] = word
   end
-  if seen then write_all(shard, pages, hosts, accepted, seen, now) end
+  if seen then write_all(call, accepted, seen) end
   keep_clock(shard .. ':meta', raw, offset, stale)
   return reply
 end)
