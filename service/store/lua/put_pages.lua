@@ -4,8 +4,8 @@
 -- KEYS: the shard.
 -- ARGV: now_ms or '';
 --       a letter per page, how it is meant: 'r' replaces what is believed of a known page, 'a' only adds, 'n' only
---       adds and says nothing of a known page, 'v' replaces what was read, whose version is the record's; a
---       capital where the floor is said, too;
+--       adds and says nothing of a known page, 'v' (all of a call or none) replaces what was read, whose version
+--       is the record's; a capital where the floor is said, too;
 --       msgpack [host id, ...], each once;
 --       msgpack [for each host: number of its pages, its name, and for each page its id as text, and the due score
 --       and the record it has when new]: all in one list, as every table costs.
