@@ -16,7 +16,7 @@ local ONLY_ADD, NOTHING_SAID, READ_BEFORE = 1, 14, 22  -- places in the alphabet
 local MOST_SPLITS = 4  -- of bins in one call: hosts of one size outgrow theirs at the same time
 local PATH_AT = HEAD_SIZE + 3  -- in the record of a new page: it counts no signals and has no etag
 local SIZES = '<I6dI4I4'  -- with what a packed host begins, up to its bins and pages
-local RESIZED = '<c' .. SERVED_SIZE .. 'I4I4c0'  -- a packed host: what comes before the sizes as in another, and the rest
+local RESIZED = '<c' .. SERVED_SIZE .. 'I4I4c0'  -- a packed host: what comes before the sizes as in another, the rest
 
 local packed_empty, empty_end
 local function empty_host()  -- packed, but for its name: all of it, and what follows the sizes
