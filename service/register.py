@@ -18,8 +18,8 @@ TERMS_AGE_S = 1.0  # how old a price new pages may be ranked by; the worker rene
 UPDATE_TRIES = 4
 PAGES_PER_CALL = 64  # a call stays short on a host of a million pages, where each lies in another bin
 RANKED_AT_ONCE = 1000  # few enough that others wait for milliseconds only, enough to be worth a vector
-CALLS_PER_TRIP = 3  # sent together: a server runs them before it listens to others
-TRIPS_AT_ONCE = 2  # the server has enough to do while the next pages are ranked here
+CALLS_PER_TRIP = 2  # sent together: a server runs them before it listens to others
+TRIPS_AT_ONCE = 2  # the server has the next calls when it is done with some
 
 
 class Register:
