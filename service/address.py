@@ -28,6 +28,7 @@ _PLAIN_ORIGIN = re.compile(r"http(s?)://([a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]+)")
 _ENCODED = "xn--"
 _TO_URL, _FROM_URL = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_PAGE_DIGEST = blake2b(digest_size=4)  # copied, which is cheaper than to make one
 _SCHEMES = {"https:": "s", "http:": "h"}
 _PREFIXES = {"s": "https://", "h": "http://"}
 
@@ -123,7 +124,9 @@ def shard_of(host_id: str, shards: int) -> int:
 
 def _page_id_of(path: str) -> int:
     """31 bits, so that a listpack stores the id in five bytes; scripts probe past collisions."""
-    return int.from_bytes(blake2b(path.encode(), digest_size=4).digest()) & 0x7FFFFFFF
+    digest = _PAGE_DIGEST.copy()
+    digest.update(path.encode())
+    return int.from_bytes(digest.digest()) & 0x7FFFFFFF
 
 
 def _plain_escape(match: re.Match[str]) -> str:

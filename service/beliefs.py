@@ -51,10 +51,17 @@ def model_from(belief: Belief) -> tuple[float, float, float, float]:
 
 def models_from(beliefs: Sequence[Belief]) -> tuple[Floats, dict[int, str]]:
     """A row of `model_from` for each belief, and by their places why some cannot be true."""
-    said = [(b.importance, b.change_rate_per_day, b.precision, b.recall) for b in beliefs]
-    columns = np.array(said, dtype=np.float64).reshape(-1, 4).T
+    said = [
+        (b.importance, b.change_rate_per_day, b.precision, b.recall, b.signal_rate_per_day) for b in beliefs
+    ]
+    return models_said(np.array(said, dtype=np.float64).reshape(-1, 5), beliefs)
+
+
+def models_said(said: Floats, beliefs: Sequence[Belief]) -> tuple[Floats, dict[int, str]]:
+    """As `models_from`, of beliefs whose fields stand in rows already; what was not said is NaN."""
     importance, changes, precision, recall = (
-        np.where(np.isnan(column), default, column) for column, default in zip(columns, DEFAULTS, strict=True)
+        np.where(np.isnan(column), default, column)
+        for column, default in zip(said[:, :4].T, DEFAULTS, strict=True)
     )
     changes = changes / DAY_S
     heard = (precision > 0) & (recall > 0) & (changes > 0)
@@ -63,12 +70,11 @@ def models_from(beliefs: Sequence[Belief]) -> tuple[Floats, dict[int, str]]:
     rate = np.divide(recall * changes, precision, out=np.zeros_like(changes), where=heard)
     rows = np.stack((importance, np.where(heard, 1 - recall, 1.0) * changes, weight, rate), axis=1)
     refused = {}
-    for at, belief in enumerate(beliefs):
-        if belief.signal_rate_per_day is not None:
-            try:
-                rows[at] = model_from(belief)
-            except InvalidModel as error:
-                refused[at] = str(error)
+    for at in np.flatnonzero(~np.isnan(said[:, 4])).tolist():
+        try:
+            rows[at] = model_from(beliefs[at])
+        except InvalidModel as error:
+            refused[at] = str(error)
     return rows, refused
 
 
@@ -88,16 +94,6 @@ def _quality(belief: Belief, changes_per_day: float) -> tuple[float, float]:
     if precision > 1 + _SLACK or implied > 1 + _SLACK:
         raise InvalidModel("these rates would need more true signals than there are changes or signals")
     return min(precision, 1.0), min(_default(recall, implied), 1.0)
-
-
-def is_whole(belief: Belief) -> bool:
-    """Whether the belief leaves nothing of a known page's model to keep."""
-    return (
-        belief.importance is not None
-        and belief.change_rate_per_day is not None
-        and belief.precision is not None
-        and belief.recall is not None
-    )
 
 
 def merge(said: Belief, known: Model) -> tuple[float, float, float, float]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat, zip_longest
-from typing import Any
 
 from service.address import shard_of
 from service.domain import NewPage, Price
 from service.policy.valuation import valuation_of
-from service.sayings import Said, Terms, distinct, first_sayings, merged_sayings
+from service.sayings import Sayings, Terms, distinct, first_sayings, merged_sayings
 from service.store.control import Control
 from service.store.pages import Pages, PutCall
 
@@ -40,12 +40,10 @@ class Register:
         """
         terms = await self._current_terms()
         examples, which = distinct(pages)
-        said: list[Said | str] = []
-        for at in range(0, len(examples), RANKED_AT_ONCE):
-            await asyncio.sleep(0)
-            said += first_sayings(examples[at : at + RANKED_AT_ONCE], terms)
-        answers = await self._send(pages, which, said)
+        answers = await self._send(pages, which, await _said_first(examples, terms))
         for _ in range(UPDATE_TRIES):
+            if answers.count("added") == len(answers):
+                break
             known = {at: answer for at, answer in enumerate(answers) if isinstance(answer, bytes)}
             if not known:
                 break
@@ -56,22 +54,14 @@ class Register:
                 answers[at] = answer
         return [answer if isinstance(answer, str) else "moved" for answer in answers]
 
-    async def _send(
-        self, pages: Sequence[NewPage], which: Sequence[int], said: Sequence[Said | str]
-    ) -> list[str | bytes]:
+    async def _send(self, pages: Sequence[NewPage], which: Sequence[int], said: Sayings) -> list[str | bytes]:
         """A word per page, or its record where what is known of it has to be heard first."""
-        answers: list[str | bytes] = [""] * len(pages)
-        hosts: dict[str, list[int]] = {}
-        for at, (page, number) in enumerate(zip(pages, which, strict=True)):
-            saying = said[number]
-            if type(saying) is str:
-                answers[at] = saying
-                continue
-            host_id = page.address.host_id
-            if host_id in hosts:
-                hosts[host_id].append(at)
-            else:
-                hosts[host_id] = [at]
+        answers: list[str | bytes] = ["added"] * len(pages)  # what most become
+        hosts: dict[str, list[int]] = defaultdict(list)
+        for at, page in enumerate(pages):
+            hosts[page.address.host_id].append(at)
+        if said.refused:
+            _leave_out(hosts, which, said.refused, answers)
 
         async def send_lane(calls: Iterator[tuple[int, list[list[int]]]]) -> None:
             # One after another: what is said of a page twice takes effect in its order.
@@ -80,8 +70,9 @@ class Register:
                 async with self._gate:
                     found = await self._pages.put(told)
                 for (_, places), words in zip(group, found, strict=True):
-                    for at, word in zip(chain.from_iterable(places), words, strict=True):
-                        answers[at] = word
+                    if words.count("added") < len(words):
+                        for at, word in zip(chain.from_iterable(places), words, strict=True):
+                            answers[at] = word
 
         shards: dict[int, list[list[int]]] = {}
         for host_id, places in hosts.items():
@@ -98,6 +89,36 @@ class Register:
             current = price.of == policy.value_name
             self._terms = (now, (price, valuation_of(policy)) if current else (Price(0.0, 0.0), None))
         return self._terms[1]
+
+
+async def _said_first(pages: Sequence[NewPage], terms: Terms) -> Sayings:
+    """What is said of pages that may be new, worked out in parts: others have their turn between them."""
+    whole = Sayings([], [], bytearray(), {})
+    for begin in range(0, len(pages), RANKED_AT_ONCE):
+        await asyncio.sleep(0)
+        part = first_sayings(pages[begin : begin + RANKED_AT_ONCE], terms)
+        whole.heads.extend(part.heads)
+        whole.dues.extend(part.dues)
+        whole.hows.extend(part.hows)
+        whole.refused.update({begin + at: reason for at, reason in part.refused.items()})
+    return whole
+
+
+def _leave_out(
+    hosts: dict[str, list[int]], which: Sequence[int], refused: dict[int, str], answers: list[str | bytes]
+) -> None:
+    """Pages of which nothing true is said are answered without the store."""
+    for host_id, places in list(hosts.items()):
+        sound = []
+        for at in places:
+            if which[at] in refused:
+                answers[at] = refused[which[at]]
+            else:
+                sound.append(at)
+        if sound:
+            hosts[host_id] = sound
+        else:
+            del hosts[host_id]
 
 
 def _in_turn(shards: Iterable[tuple[int, list[list[int]]]]) -> Iterator[tuple[int, list[list[int]]]]:
@@ -126,17 +147,20 @@ def _parts(places: list[int]) -> Iterator[list[int]]:
 
 
 def _call_of(
-    pages: Sequence[NewPage], which: Sequence[int], said: Sequence[Any], call: tuple[int, list[list[int]]]
+    pages: Sequence[NewPage], which: Sequence[int], said: Sayings, call: tuple[int, list[list[int]]]
 ) -> PutCall:
     """What `put_pages` is told of some pages of each host."""
     shard, hosts = call
-    hows: list[str] = []
+    heads, dues, letters, _ = said
+    hows: list[int] = []
+    host_ids: list[str] = []
     items: list[str | int | bytes] = []
     for places in hosts:
         first = pages[places[0]].address
-        items += first.host_id, first.host, len(places)
+        host_ids.append(first.host_id)
+        items += len(places), first.host
         for at in places:
-            address, (head, due, how) = pages[at].address, said[which[at]]
-            items += str(address.page_id), due, head + address.path.encode()
-            hows.append(how)
-    return shard, "".join(hows), items
+            address, nth = pages[at].address, which[at]
+            items += str(address.page_id), dues[nth], heads[nth] + address.path.encode()
+            hows.append(letters[nth])
+    return shard, bytes(hows), host_ids, items

@@ -7,96 +7,120 @@ known page is treated; or, where what was said cannot be true, the refusal.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
-from service.beliefs import is_whole, merge, model_rows, models_from, pack_models, ranking_rows
+from service.beliefs import merge, model_rows, models_said, pack_models, ranking_rows
 from service.domain import Belief, Floats, NewPage, Price
 from service.errors import InvalidModel
 from service.policy.valuation import PROVISIONAL, Valuation
 from service.store.records import FIXED, STARTED, first_dues, new_heads, read_heads, read_record
 
-REPLACE, ONLY_ADD, NOTHING_SAID, READ_BEFORE = "r", "a", "n", "v"  # in capitals where a floor is said
+REPLACE, ONLY_ADD, NOTHING_SAID, READ_BEFORE = b"ranv"  # as capitals where a floor is said
+CAPITAL = ord("a") - ord("A")
 KEPT = FIXED | STARTED  # what stays of a page of whose model nothing new is said
+NO_MODEL = 1.0, 0.0, 0.0, 0.0  # in the place of one that is refused
+SAMPLE = 32  # pages that tell whether a batch says the same of many
 Terms = tuple[Price, Valuation | None]
-Said = tuple[bytes, str, str]
 
 
-def distinct(pages: Sequence[NewPage]) -> tuple[list[NewPage], list[int]]:
-    """One page of each saying, and which of these says what of every page."""
+class Sayings(NamedTuple):
+    """What is said of some pages, in their order; nothing that counts of those refused, by their places."""
+
+    heads: list[bytes]
+    dues: list[str]
+    hows: bytearray  # a letter each
+    refused: dict[int, str]
+
+
+def distinct(pages: Sequence[NewPage]) -> tuple[Sequence[NewPage], Sequence[int]]:
+    """Pages between which everything is said, and which of these says what of every page.
+
+    One page of each saying; but where the first pages differ most do, and looking costs more than it saves.
+    """
+    if len({_saying(page) for page in pages[:SAMPLE]}) == SAMPLE:
+        return pages, range(len(pages))
     places: dict[tuple[Belief, bool, float | None], int] = {}
     examples: list[NewPage] = []
     which: list[int] = []
     for page in pages:
-        place = places.setdefault((page.belief, page.fixed, page.min_crawls_per_day), len(examples))
+        place = places.setdefault(_saying(page), len(examples))
         if place == len(examples):
             examples.append(page)
         which.append(place)
     return examples, which
 
 
-def first_sayings(pages: Sequence[NewPage], terms: Terms) -> list[Said | str]:
+def _saying(page: NewPage) -> tuple[Belief, bool, float | None]:
+    return page.belief, page.fixed, page.min_crawls_per_day
+
+
+def first_sayings(pages: Sequence[NewPage], terms: Terms) -> Sayings:
     """What is said of pages that may be new."""
-    models, refused = models_from([page.belief for page in pages])
-    hows = [_how(page, terms) for page in pages]
-    said: list[Said | str] = [*_rows(pages, models, [*map(_flags, pages)], hows, terms)]
-    for at, reason in refused.items():
-        said[at] = reason
-    return said
+    said = np.array([_numbers(page, page.belief) for page in pages], dtype=np.float64).reshape(-1, 7)
+    models, refused = models_said(said[:, :5], [page.belief for page in pages])
+    is_said, fixed = ~np.isnan(said), said[:, 6] != 0
+    starts, floor_said = is_said[:, 1:5].any(axis=1), is_said[:, 5]
+    # Without a value to rank by, known pages come back, so that their ranking can be kept.
+    whole = is_said[:, :4].all(axis=1) & (terms[1] is not None)
+    silent = ~(is_said[:, 0] | starts | floor_said | fixed)
+    hows = np.where(whole, REPLACE, np.where(silent, NOTHING_SAID, ONLY_ADD)) - CAPITAL * floor_said
+    flags = np.where(fixed, FIXED, np.where(starts, STARTED, 0))
+    floors = np.where(floor_said, said[:, 5], 0.0)
+    heads, dues = _rows(models, flags, floors, terms)
+    return Sayings(heads, dues, bytearray(hows.astype(np.uint8).tobytes()), refused)
 
 
-def merged_sayings(pages: Sequence[NewPage], records: Sequence[bytes], terms: Terms) -> list[Said | str]:
+def _numbers(page: NewPage, belief: Belief) -> tuple[float | None, ...]:
+    """All that is said of a page; None, which becomes NaN, where nothing is."""
+    return (
+        belief.importance,
+        belief.change_rate_per_day,
+        belief.precision,
+        belief.recall,
+        belief.signal_rate_per_day,
+        page.min_crawls_per_day,
+        page.fixed,
+    )
+
+
+def merged_sayings(pages: Sequence[NewPage], records: Sequence[bytes], terms: Terms) -> Sayings:
     """What is said of known pages, over what is known; good for the version of their records only."""
-    said: list[Said | str] = [""] * len(pages)
+    refused: dict[int, str] = {}
     models: list[tuple[float, float, float, float]] = []
     flags: list[int] = []
-    versions: list[int] = []
-    sound: list[int] = []
     for at, (page, raw) in enumerate(zip(pages, records, strict=True)):
         record = read_record(raw)
         try:
             models.append(merge(page.belief, record.model))
         except InvalidModel as error:
-            said[at] = str(error)
-            continue
+            models.append(NO_MODEL)
+            refused[at] = str(error)
         flags.append(_flags(page) | record.flags & (KEPT if page.belief.says_nothing_of_model else FIXED))
-        versions.append(record.version)
-        sound.append(at)
-    kept = None if terms[1] else read_heads([records[at] for at in sound])["ranking"]
-    hows = [READ_BEFORE] * len(sound)
-    rows = _rows([pages[at] for at in sound], models, flags, hows, terms, kept, versions)
-    for at, row in zip(sound, rows, strict=True):
-        said[at] = row
-    return said
+    known = read_heads(records)
+    kept = None if terms[1] else known["ranking"]
+    floors = [page.min_crawls_per_day or 0.0 for page in pages]
+    heads, dues = _rows(models, flags, floors, terms, kept, known["version"])
+    hows = bytearray(READ_BEFORE - CAPITAL * (page.min_crawls_per_day is not None) for page in pages)
+    return Sayings(heads, dues, hows, refused)
 
 
 def _rows(
-    pages: Sequence[NewPage],
     models: Floats | list[tuple[float, float, float, float]],
-    flags: Sequence[int],
-    hows: Sequence[str],
+    flags: Sequence[int] | NDArray[Any],
+    floors: Sequence[float] | Floats,
     terms: Terms,
     kept: NDArray[Any] | None = None,
-    versions: Sequence[int] | int = 0,
-) -> list[Said]:
+    versions: NDArray[Any] | int = 0,
+) -> tuple[list[bytes], list[str]]:
+    """What the pages' records begin with, and their first due scores."""
     model = pack_models(models)
     price, valuation = terms
     ranking = ranking_rows(model, price, valuation=valuation or PROVISIONAL) if kept is None else kept
-    floors = [page.min_crawls_per_day or 0.0 for page in pages]
     rows = model_rows(model)
-    heads = new_heads(ranking, rows, flags=flags, floors=floors, versions=versions)
-    said = [how if p.min_crawls_per_day is None else how.upper() for p, how in zip(pages, hows, strict=True)]
-    return list(zip(heads, first_dues(rows), said, strict=True))
-
-
-def _how(page: NewPage, terms: Terms) -> str:
-    """Without a value to rank by, known pages come back, so that their ranking can be kept."""
-    belief = page.belief
-    if terms[1] and is_whole(belief):
-        return REPLACE
-    silent = belief.importance is None and belief.says_nothing_of_model and page.min_crawls_per_day is None
-    return NOTHING_SAID if silent and not page.fixed else ONLY_ADD
+    return new_heads(ranking, rows, flags=flags, floors=floors, versions=versions), first_dues(rows)
 
 
 def _flags(page: NewPage) -> int:

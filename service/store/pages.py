@@ -21,7 +21,8 @@ from service.store.wire import pack
 
 Groups = Sequence[tuple[int, Sequence[Row]]]  # items by shard
 ITEMS_PER_CALL = 16  # of one shard, in under a millisecond: a server answers nobody else meanwhile
-PutCall = tuple[int, str, list[str | int | bytes]]  # a shard, and what `put_pages` takes after the time
+# A shard, and what `put_pages` takes after the time: how its pages are meant, host ids, all else of both.
+PutCall = tuple[int, bytes, list[str], list[str | int | bytes]]
 PUT_WORDS = {ord("a"): "added", ord("u"): "updated", ord("c"): "crowded", ord("g"): "unknown"}
 
 
@@ -54,7 +55,10 @@ class Pages:
         read first.
         """
         now = await self._clock.argument()
-        packed = [([self._prefixes[shard]], (now, hows, pack(items))) for shard, hows, items in calls]
+        packed = [
+            ([self._prefixes[shard]], (now, hows, pack(host_ids), pack(items)))
+            for shard, hows, host_ids, items in calls
+        ]
         return [_put_words(*reply) for reply in await self._server.call_shards("put_pages", packed)]
 
     async def delete(self, groups: Groups) -> list[list[Any]]:

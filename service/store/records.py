@@ -148,9 +148,9 @@ def new_heads(
     ranking: NDArray[Any],
     model: NDArray[Any],
     *,
-    flags: Sequence[int],
-    floors: Sequence[float],
-    versions: Sequence[int] | int = 0,
+    flags: Sequence[int] | NDArray[Any],
+    floors: Sequence[float] | NDArray[Any],
+    versions: NDArray[Any] | int = 0,
 ) -> list[bytes]:
     """Records of pages never crawled, up to their paths: no signals counted, no etag."""
     heads = np.zeros(len(flags), dtype=NEW_HEAD)

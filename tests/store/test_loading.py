@@ -142,3 +142,28 @@ async def test_a_page_removed_while_it_is_updated_is_refused(world: World) -> No
     world.frontier._pages.put = remove_first  # type: ignore[method-assign,assignment]
     changed = NewPage(page.address, Belief(importance=3.0), False)
     assert await world.frontier.put_pages([changed]) == ["unknown"]
+
+
+async def test_a_few_pages_of_a_host_of_many_bins_are_answered_in_their_order(world: World) -> None:
+    """New, known and colliding ones, each likely in a bin of its own."""
+    said = {"importance": 2.0, "change_rate_per_day": 1.0, "precision": 0.5, "recall": 0.5}
+    known = [parse_url(url) for url in urls_of(1000)]
+    await world.put(*known)
+    new = colliding(*(f"https://one.example/new/{at}" for at in range(3)))
+    words = await world.put(known[7], new[0], known[500], new[1], new[2], known[7], **said)
+    assert words == ["updated", "added", "updated", "added", "added", "updated"]
+    assert float((await world.record(known[500])).model.importance[0]) == 2.0
+    assert (await audit(world.settings.redis_url, SHARDS))["waiting"] == 1003
+
+
+async def test_a_refused_page_keeps_its_place_in_a_batch_ranked_in_parts(world: World) -> None:
+    untrue = Belief(change_rate_per_day=1.0, precision=1.0, recall=0.1, signal_rate_per_day=5.0)
+    pages = [
+        NewPage(parse_url(url), Belief(importance=1.0 + at), False) for at, url in enumerate(urls_of(1500))
+    ]
+    pages[1200] = NewPage(parse_url("https://two.example/"), untrue, False)
+    words = await world.frontier.put_pages(pages)
+    assert words[1200].startswith("precision x signal_rate_per_day must equal")
+    assert words[:1200] + words[1201:] == ["added"] * 1499
+    assert await world.frontier.inspect(pages[1200].address) is None
+    assert (await audit(world.settings.redis_url, SHARDS))["waiting"] == 1499
