@@ -26,7 +26,6 @@ from service.store.wire import pack, unpack
 
 Part = tuple[float, float | None, bytes]  # slot, value the price follows, and a page as its shard gave it
 Arguments = Sequence[Argument]
-SETTLE_S = 0.005  # how long a call of `settle` waits for a `grant` to go with
 log = logging.getLogger("freshet.store")
 
 
@@ -39,7 +38,6 @@ class Spread:
         self._prefixes = shard_prefixes(shards)
         self._offers = Offers(shards)
         self._unsettled: list[Arguments] = []  # of calls of `settle` that wait for the next `grant`
-        self._timer: asyncio.TimerHandle | None = None
         self._settling: set[asyncio.Task[Any]] = set()  # held, or they might be collected
 
     async def next(
@@ -117,15 +115,14 @@ class Spread:
             self._offers.note(shard, Offer(unpack(worths), now_ms, word.decode(), float(retry_ms)))
 
     def _settle_later(self, settling: Arguments) -> None:
-        """With the next `grant`, or by itself if none follows soon."""
+        """With the next `grant`, or by itself if none follows at once: its call is made in the next turn of
+        the loop.
+        """
         self._unsettled.append(settling)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(SETTLE_S, self._settle_now)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._settle_now)
 
     def _take_unsettled(self) -> list[Arguments]:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         unsettled, self._unsettled = self._unsettled, []
         return unsettled
 
