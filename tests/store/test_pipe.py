@@ -121,7 +121,7 @@ async def test_a_batch_over_all_shards_is_one_round_trip(
 
     monkeypatch.setattr(Pipe, "send", counted)
     assert await world.server.call_shards("probe", []) == []
-    await world.delete(*hosts_of(40))
+    await world.delete(*hosts_of(24))
     assert sent == [4]
 
 
