@@ -13,7 +13,8 @@ local NOTE_MS = 1000  -- how long what is remembered of a shard is believed
 -- A candidate is a list of what it is worth (one number to compare pages by), its crawl value and due score, id,
 -- record, the interval and credit it is ranked by (nil if it was never crawled), its host, its bin, that bin's sorted
 -- set of due times, its records, and the first of those due times as they were read.
-local WORTH, VALUE, DUE, ID, RECORD, INTERVAL, CREDIT, HOST, BIN, DUES, RECORDS, PAGES = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
+local WORTH, VALUE, DUE, ID, RECORD, INTERVAL, CREDIT, HOST, BIN, DUES, RECORDS, PAGES =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
 
 -- What is remembered of a shard; read again after a while, for shards move between servers.
 local function note_of(prefix, now)
@@ -109,7 +110,8 @@ end
 local function add_candidates(found, queue, host, bin, now, best)
   local hid, rest_ms = host.hid, host.rest_ms
   local dues, records = queue.dues .. hid .. ':' .. bin, queue.records .. hid .. ':' .. bin
-  local pages = redis_call('ZRANGE', dues, '0', rest_ms > 0 and PAGES_PER_RESTING_HOST - 1 or PAGES_PER_HOST - 1, 'WITHSCORES')
+  local most = rest_ms > 0 and PAGES_PER_RESTING_HOST or PAGES_PER_HOST
+  local pages = redis_call('ZRANGE', dues, 0, most - 1, 'WITHSCORES')
   local count = count_due(pages, rest_ms, now)
   if count == 0 then return best end
   local read = read_first(records, pages, count)

@@ -144,8 +144,8 @@ local function serve(list, pages, now, raw, offset, order)
   end
 end
 
--- Looks at all shards that are several while values hardly move take turns: after one at all of them each is at some.
--- All are looked at in time, and a call changes few.
+-- How busy a server is. Where several looks are needed while values hardly move they take turns: after one at all
+-- shards each is at some of them. So all are looked at in time, and a call changes few.
 local function rush_of(prefixes, now)
   local rush = rushes[prefixes[1]]
   local age_ms = rush and now - rush.at or -1
@@ -178,9 +178,9 @@ local function look(prefixes, now, wanted, order, rush)
   return list, rested_at
 end
 
--- Leases up to one page per slot of the order {slots, lease_ms, rest_ms, salt, candidates, least (worth), pace (whose price follows
--- what is served, if it does)}. Returns the pages, when a host that was passed over will have rested, and what is left
--- of the shortlist.
+-- Leases up to one page per slot of the order {slots, lease_ms, rest_ms, salt, candidates, least (worth), pace (whose
+-- price follows what is served, if it does)}. Returns the pages, when a host that was passed over will have rested, and
+-- what is left of the shortlist.
 local function fill(prefixes, now, raw, offset, order)
   local pages, rested_at, list, rush = {}, INFINITE, shortlists[prefixes[1]], rush_of(prefixes, now)
   if #order.slots > 0 and list and now >= list.at and now < list.at + SHORTLIST_MS then

@@ -38,13 +38,14 @@ local function follow_price(pace, value, ranked_by)
   pace.price = pace.price + math.max(PRICE_WEIGHT, 1 / pace.picks) * (value - pace.price)
 end
 
--- What becomes of the requests in `args` from a place on: two bytes each, how many pages, and `GOES_ON` more if it goes
--- on with a batch; then, if any has one, the id of each or ''. Lists by request: pages wanted (0 if there is nothing to
--- serve), whether it goes on (`on`), the answers to ids that come again, packed as they were given ('' else), and of which
--- it is a twin. Also how much is left to serve (`total`), and whether some of it goes on.
+-- What becomes of the requests in `args` from a place on: two bytes each, how many pages, and `GOES_ON` more if it
+-- goes on with a batch; then, if any has one, the id of each or ''. Lists by request: pages wanted (0 if there is
+-- nothing to serve), whether it goes on (`on`), the answers to ids that come again, packed as they were given ('' else),
+-- and of which it is a twin. Also how much is left to serve (`total`), and whether some of it goes on.
 local GOES_ON = 32768
 local function open_requests(control, args, from)
-  local counts, asked = args[from], {wanted = {}, on = {}, answers = {}, ids = {}, twin_of = {}, total = 0, goes_on = false}
+  local counts = args[from]
+  local asked = {wanted = {}, on = {}, answers = {}, ids = {}, twin_of = {}, total = 0, goes_on = false}
   local has_ids, seen = #args > from, {}
   for at = 1, #counts / 2 do
     local low, high = counts:byte(2 * at - 1, 2 * at)
