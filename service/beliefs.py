@@ -49,16 +49,11 @@ def model_from(belief: Belief) -> tuple[float, float, float, float]:
     return importance, (1 - recall) * changes, weight, recall * changes / precision
 
 
-def models_from(beliefs: Sequence[Belief]) -> tuple[Floats, dict[int, str]]:
-    """A row of `model_from` for each belief, and by their places why some cannot be true."""
-    said = [
-        (b.importance, b.change_rate_per_day, b.precision, b.recall, b.signal_rate_per_day) for b in beliefs
-    ]
-    return models_said(np.array(said, dtype=np.float64).reshape(-1, 5), beliefs)
-
-
 def models_said(said: Floats, beliefs: Sequence[Belief]) -> tuple[Floats, dict[int, str]]:
-    """As `models_from`, of beliefs whose fields stand in rows already; what was not said is NaN."""
+    """A row of `model_from` for each belief, and by their places why some cannot be true.
+
+    `said` has their fields in rows, those not said as NaN.
+    """
     importance, changes, precision, recall = (
         np.where(np.isnan(column), default, column)
         for column, default in zip(said[:, :4].T, DEFAULTS, strict=True)

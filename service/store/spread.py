@@ -135,7 +135,7 @@ class Spread:
     def _finish(self, task: asyncio.Task[Any]) -> None:
         self._settling.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.warning("price_not_followed", extra={"error": str(task.exception())})
+            log.warning("call_failed", extra={"script": "settle", "error": str(task.exception())})
 
     async def close(self) -> None:
         """Wait for what is still to be written."""

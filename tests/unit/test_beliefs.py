@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.beliefs import DAY_S, model_from, model_rows, models_from, pack_models, ranking_rows
-from service.domain import Belief, Model, Price
+from service.beliefs import DAY_S, model_from, model_rows, models_said, pack_models, ranking_rows
+from service.domain import Belief, Floats, Model, Price
 from service.errors import InvalidModel
 from service.store.records import MODEL, RANKING, pack_rows
 
@@ -135,6 +135,13 @@ def test_no_pages_pack_to_nothing() -> None:
     assert pack_rows(ranking_rows(model, Price(1.0, 0.1))) == []
 
 
+def fields_of(beliefs: list[Belief]) -> Floats:
+    said = [
+        (b.importance, b.change_rate_per_day, b.precision, b.recall, b.signal_rate_per_day) for b in beliefs
+    ]
+    return np.array(said, dtype=np.float64).reshape(-1, 5)
+
+
 def test_many_beliefs_become_the_models_each_becomes_alone() -> None:
     said = (None, 0.0, 0.4, 1.0)
     beliefs = [
@@ -144,7 +151,7 @@ def test_many_beliefs_become_the_models_each_becomes_alone() -> None:
         for precision, recall in product(said, said)
         for signals in (None, 0.0, 1.5)
     ]
-    rows, refused = models_from(beliefs)
+    rows, refused = models_said(fields_of(beliefs), beliefs)
     for at, belief in enumerate(beliefs):
         if at in refused:
             with pytest.raises(InvalidModel, match=refused[at]):
@@ -152,4 +159,4 @@ def test_many_beliefs_become_the_models_each_becomes_alone() -> None:
         else:
             assert rows[at].tolist() == pytest.approx(model_from(belief), rel=1e-15)
     assert 0 < len(refused) < len(beliefs)
-    assert models_from([])[0].shape == (0, 4)
+    assert models_said(fields_of([]), [])[0].shape == (0, 4)

@@ -96,12 +96,6 @@ local function path_of(record)
   return sub(record, at + 1 + byte(record, at))
 end
 
-local function etag_and_path(record)
-  local at = HEAD_SIZE + 2 + 2 * record:byte(HEAD_SIZE + 1)
-  local size = record:byte(at)
-  return size > 0 and record:sub(at + 1, at + size) or '', record:sub(at + 1 + size)
-end
-
 local function pack_tail(sources, rest) return char(#sources / 2) .. sources .. rest end
 
 -- Adds one to the count of a source (a byte index) in the pairs string.

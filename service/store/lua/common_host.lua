@@ -13,13 +13,6 @@ local function touch(shard, hid)
   if notes[shard] then notes[shard].wake = nil end
 end
 
-local function bins_of(raw) return (struct.unpack('<I4', raw, SERVED_SIZE + 1)) end
-
-local function name_of(raw)
-  local size = struct.unpack('<I2', raw, HOST_SIZE - 1)
-  return raw:sub(HOST_SIZE + size + 1)
-end
-
 local function unpack_host(hid, raw)
   local rest_until, price, bins, pages, delay_ms, gap_ms, paused_until, busy_until, strikes, size =
     fields_of(HOST, raw)

@@ -150,8 +150,8 @@ local function rush_of(prefixes, now)
   local rush = rushes[prefixes[1]]
   local age_ms = rush and now - rush.at or -1
   if age_ms < 0 or age_ms >= SHORTLIST_MS then
-    local was_late = age_ms >= 0 and age_ms < 2 * SHORTLIST_MS
-    local turns = was_late and min(floor(rush.count / PAGES_PER_LOOK), floor(#prefixes / 2)) or 0
+    local is_recent = age_ms >= 0 and age_ms < 2 * SHORTLIST_MS
+    local turns = is_recent and min(floor(rush.count / PAGES_PER_LOOK), floor(#prefixes / 2)) or 0
     rush = {at = now, count = 0, turns = turns, turn = 0}
     rushes[prefixes[1]] = rush
   end
