@@ -17,6 +17,7 @@ SHARED = (
     "common_index.lua",
     "common_growth.lua",
     "common_choice.lua",
+    "common_answers.lua",
     "common_pace.lua",
     "common_lease.lua",
 )

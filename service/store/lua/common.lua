@@ -124,6 +124,9 @@ local shortlists = {}
 -- `turns` are taken now, and which is the next.
 local rushes = {}
 
+-- By control hash: the generation of answers (common_answers.lua) that was last seen to expire.
+local generations = {}
+
 -- Monotonic milliseconds: raw + offset, where the offset grows by every backward step of the raw clock. `stored`
 -- begins with what was kept of both: at most every 100 ms, so a step shorter than that may pass unseen.
 local function clock_of(stored, given)
@@ -133,7 +136,7 @@ local function clock_of(stored, given)
     raw = time[1] * 1000 + time[2] / 1000
   end
   local last, offset = tonumber(stored[1]), tonumber(stored[2]) or 0
-  if not last then notes, shortlists, rushes = {}, {}, {} end  -- a store that was emptied
+  if not last then notes, shortlists, rushes, generations = {}, {}, {}, {} end  -- a store that was emptied
   if last and raw < last then offset = offset + (last - raw) end
   local stepped = last and raw < last
   return raw + offset, raw, offset, (not last) or stepped or raw - last >= 100, stepped

@@ -1,8 +1,7 @@
--- Shared by the functions that keep the pace, after common_choice.lua: slots, the price, and answers kept for
--- retries, all in the control hash and beside it. Defines only locals.
+-- Shared by the functions that keep the pace, after common_answers.lua: slots and the price, in the control hash, and
+-- requests. Defines only locals.
 
 local PRICE_WEIGHT = 0.01  -- of one served value in the price: slower lags after a step, faster is noisy
-local REPLAY_MS = 60000
 local GRACE_MS = 10  -- a slot this near is as good as free; `not_before` says when it starts
 
 -- What the control hash holds of clock and pace, for clock_of and pace_of.
@@ -43,17 +42,18 @@ end
 -- nothing to serve), whether it goes on (`on`), the answers to ids that come again, packed as they were given ('' else),
 -- and of which it is a twin. Also how much is left to serve (`total`), and whether some of it goes on.
 local GOES_ON = 32768
-local function open_requests(control, args, from)
+local function open_requests(control, args, from, now)
   local counts = args[from]
   local asked = {wanted = {}, on = {}, answers = {}, ids = {}, twin_of = {}, total = 0, goes_on = false}
   local has_ids, seen = #args > from, {}
+  local answers = has_ids and kept_answers(control, {unpack(args, from + 1)}, now)
   for at = 1, #counts / 2 do
     local low, high = counts:byte(2 * at - 1, 2 * at)
-    local wanted, goes_on, kept = low + 256 * high, high >= GOES_ON / 256, false
+    local wanted, goes_on, kept = low + 256 * high, high >= GOES_ON / 256, nil
     if goes_on then wanted = wanted - GOES_ON end
     local id = has_ids and args[from + at] or ''
     if id ~= '' then
-      kept = redis_call('GET', control .. ':request:' .. id)
+      kept = answers[at]
       asked.ids[at], asked.twin_of[at] = id, seen[id]  -- a retry may arrive beside its first try
       if kept or seen[id] then wanted = 0 else seen[id] = at end
     end
@@ -81,8 +81,4 @@ local function share_slots(asked, pace, now, lookahead_ms)
     shares[at], total = share, total + share
   end
   return shares, total
-end
-
-local function keep_answer(control, id, answer)
-  if id then redis_call('SET', control .. ':request:' .. id, answer, 'PX', REPLAY_MS) end
 end

@@ -13,7 +13,7 @@ register('grant', function(keys, args)
   local control = keys[1]
   local stored = read_control(control)
   local now, raw, offset, stale = clock_of(stored, args[1])
-  local asked, pace = open_requests(control, args, 3), pace_of(stored, now)
+  local asked, pace = open_requests(control, args, 3, now), pace_of(stored, now)
   local shares, count, first = {}, 0, pace.slot
   if asked.total > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
     shares, count = share_slots(asked, pace, now, tonumber(args[2]))
@@ -21,12 +21,12 @@ register('grant', function(keys, args)
     write_pace(control, pace)
     pace.retry_ms = pace.slot - GRACE_MS - now
   end
+  local tries = {}
   for at = 1, #asked.wanted do
     shares[at] = shares[at] or 0
-    if shares[at] > 0 and asked.ids[at] then
-      redis.call('SET', control .. ':request:' .. asked.ids[at], '', 'PX', UNDER_WAY_MS)
-    end
+    if shares[at] > 0 and asked.ids[at] then append(tries, asked.ids[at], under_way(now + UNDER_WAY_MS)) end
   end
+  keep_answers(control, tries, now)
   keep_clock(control, raw, offset, stale)
   return {pace.reason, string.format('%.3f', now), string.format('%.3f', math.max(0, pace.retry_ms)),
     string.format('%.6f', first), string.format('%.17g', pace.gap_ms), cmsgpack.pack(shares), unpack(asked.answers)}

@@ -25,19 +25,20 @@ local function slots_of(pace, count)
   return slots
 end
 
--- Gives each request its share of the pages; a twin of an earlier request gets what that got.
-local function hand_out(control, asked, shares, pages)
-  local given, answers, ids, twin_of = 0, asked.answers, asked.ids, asked.twin_of
+-- Gives each request its share of the pages; a twin of an earlier request gets what that got. Returns what to keep.
+local function hand_out(asked, shares, pages)
+  local given, answers, ids, twin_of, kept = 0, asked.answers, asked.ids, asked.twin_of, {}
   for at = 1, #shares do
     local count = shares[at]
     if count > #pages - given then count = #pages - given end
     if count > 0 then
       answers[at] = count == 1 and pages[given + 1] or table.concat(pages, '', given + 1, given + count)
-      keep_answer(control, ids[at], answers[at])
+      if ids[at] then append(kept, ids[at], answers[at]) end
       given = given + count
     end
     if twin_of[at] then answers[at] = answers[twin_of[at]] end
   end
+  return kept
 end
 
 register('next', function(keys, args)
@@ -46,7 +47,7 @@ register('next', function(keys, args)
   local now, raw, offset, stale, stepped = clock_of(stored, args[1])
   if stepped then now, offset = agree_on_clock(keys, now, raw) end
   local lease_ms, lookahead_ms, rest_ms, salt = fields_of('<dddH', args[2])
-  local asked, pace = open_requests(control, args, 3), pace_of(stored, now)
+  local asked, pace = open_requests(control, args, 3, now), pace_of(stored, now)
   local reason, retry_ms = pace.reason, pace.retry_ms
   local pages, rested_at = {}, nil
   if asked.total > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
@@ -59,7 +60,7 @@ register('next', function(keys, args)
     retry_ms = pace.slot - GRACE_MS - now
     if #pages < count then reason, retry_ms = why_nothing(prefixes, now, rested_at) end
     if #pages > 0 then write_pace(control, pace) end
-    hand_out(control, asked, shares, pages)
+    keep_answers(control, hand_out(asked, shares, pages), now)
   end
   keep_clock(control, raw, offset, stale)
   if #pages == asked.total then reason, retry_ms = 'leased', 0 end

@@ -10,7 +10,8 @@
 register('settle', function(keys, args)
   local control = keys[1]
   local stored = read_control(control)
-  local pace = pace_of(stored, (clock_of(stored, args[1])))
+  local now = clock_of(stored, args[1])
+  local pace, answers = pace_of(stored, now), {}
   pace.slot = pace.stored_slot
   if math.abs(pace.slot - tonumber(args[2])) < pace.gap_ms / 2 then
     pace.slot = pace.slot - tonumber(args[3]) * pace.gap_ms
@@ -19,11 +20,8 @@ register('settle', function(keys, args)
   for _, served in ipairs(cmsgpack.unpack(args[5])) do follow_price(pace, served[1], served[2]) end
   write_pace(control, pace)
   for _, request in ipairs(cmsgpack.unpack(args[6])) do
-    if request[2] == '' then
-      redis.call('DEL', control .. ':request:' .. request[1])
-    else
-      keep_answer(control, request[1], request[2])
-    end
+    if request[2] == '' then forget_answer(control, request[1], now) else append(answers, unpack(request)) end
   end
+  keep_answers(control, answers, now)
   return {'settled'}
 end)
