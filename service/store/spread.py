@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -73,21 +73,19 @@ class Spread:
 
     async def _fill(self, filled: _Filling, now: str, now_ms: float, order: bytes) -> None:
         """Lease pages for the slots, asking again where somebody else was faster."""
-        looked = set(self._offers.stale(now_ms))
-        await self._ask(filled, {shard: [] for shard in looked}, 0.0, now, now_ms, order)
         soon = self._offers.expect(len(filled.slots), now_ms)
+        shards, least = self._offers.take_turns(len(filled.slots), soon)
+        asked = _look_at(self._offers.stale(now_ms)) | filled.take(shards)
+        await self._ask(filled, asked, least, now, now_ms, order)
+        looked = set(asked)
         while filled.open:
             shards, least = self._offers.allot(len(filled.open), soon)
-            if shards:
-                await self._ask(filled, filled.take(shards), least, now, now_ms, order)
-                looked -= set(shards)
-                continue
-            unseen = [shard for shard in range(len(self._prefixes)) if shard not in looked]
-            if not unseen:
-                break
             # Nobody goes away empty before every shard has said so.
-            await self._ask(filled, {shard: [] for shard in unseen}, 0.0, now, now_ms, order)
-            looked.update(unseen)
+            asked = filled.take(shards) or _look_at(set(range(len(self._prefixes))) - looked)
+            if not asked:
+                break
+            await self._ask(filled, asked, least, now, now_ms, order)
+            looked.update(asked)
         if not filled.parts and filled.error is not None:
             raise filled.error
 
@@ -147,6 +145,11 @@ def _settling(filled: _Filling, now: str, after: float, given: list[tuple[str, b
     """What `settle` takes."""
     unused = unused_tail(filled.slots, filled.used)
     return now, f"{after:.6f}", unused, len(filled.parts), pack(filled.served), pack(given)
+
+
+def _look_at(shards: Iterable[int]) -> dict[int, list[float]]:
+    """Nothing is to be leased there."""
+    return {shard: [] for shard in shards}
 
 
 class _Filling:
