@@ -1,9 +1,9 @@
 """Handing pages out where shards lie on several servers: slots from one place, pages from the best shards.
 
 Three round trips, shared by all requests that wait in a process: `grant` sets slots aside, `lease` fills them
-on the shards chosen, side by side, and `settle` keeps the answers for retries and follows the price. Nobody
-waits for a `settle` that only follows the price: it goes with the next `grant`. A slot is never used twice:
-one whose shard did not answer is lost.
+on the shards chosen, side by side, and `settle` keeps the answers for retries and follows the price. Where
+there is only the price to follow nobody waits for that, and the next `grant` does it. A slot is never used
+twice: one whose shard did not answer is lost.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from service.errors import StoreUnavailable
 from service.store.connection import Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.offers import Offer, Offers, unused_tail
-from service.store.pipe import Argument
 from service.store.rows import Row, read_leases, requests_for_pages, split_leases
 from service.store.wire import pack, unpack
 
 Part = tuple[float, float | None, bytes]  # slot, value the price follows, and a page as its shard gave it
-Arguments = Sequence[Argument]
 log = logging.getLogger("freshet.store")
 
 
@@ -37,7 +35,7 @@ class Spread:
         self._clock = clock
         self._prefixes = shard_prefixes(shards)
         self._offers = Offers(shards)
-        self._unsettled: list[Arguments] = []  # of calls of `settle` that wait for the next `grant`
+        self._unsettled = _Served()  # for the next `grant`
         self._settling: set[asyncio.Task[Any]] = set()  # held, or they might be collected
 
     async def next(
@@ -45,9 +43,9 @@ class Spread:
     ) -> tuple[str, float, list[list[Row]]]:
         """(word, retry_after_ms, leases per request) over all shards."""
         now = await self._clock.argument()
-        args = (now, lookahead_ms, *requests_for_pages(requests))
-        before = [("settle", unsettled) for unsettled in self._take_unsettled()]
-        reply = await self._server.call_after(before, "grant", CONTROL, args)
+        unsettled, self._unsettled = self._unsettled, _Served()
+        args = (now, lookahead_ms, *unsettled.packed(), *requests_for_pages(requests))
+        reply = await self._server.call("grant", [CONTROL], args)
         word, now_ms, retry_ms = reply[0].decode(), float(reply[1]), float(reply[2])
         first, gap_ms, shares = float(reply[3]), float(reply[4]), unpack(reply[5])
         answers: list[bytes] = reply[6:]
@@ -60,11 +58,11 @@ class Spread:
             await self._fill(filled, now, now_ms, order)
         finally:
             given = _share_out(requests, shares, filled.parts, answers)
-            settling = _settling(filled, now, first + len(slots) * gap_ms, given)
             if given or len(filled.parts) < len(slots):
-                await self._server.call("settle", [CONTROL], settling)
+                unused = unused_tail(slots, filled.used)
+                await self._settle(now, filled.served, given, first + len(slots) * gap_ms, unused)
             else:
-                self._settle_later(settling)
+                self._settle_later(now, filled.served)
         if len(filled.parts) < len(slots):
             word, retry_ms = self._offers.why_nothing()
         elif len(slots) == sum(n for _, n, _ in requests):
@@ -112,23 +110,33 @@ class Spread:
             filled.add(split_leases(rows), slots, ranked_by.decode())
             self._offers.note(shard, Offer(unpack(worths), now_ms, word.decode(), float(retry_ms)))
 
-    def _settle_later(self, settling: Arguments) -> None:
+    def _settle_later(self, now: str, served: _Served) -> None:
         """With the next `grant`, or by itself if none follows at once: its call is made in the next turn of
         the loop.
         """
-        self._unsettled.append(settling)
+        self._settle_now(now)  # what another call left
+        self._unsettled = served
         loop = asyncio.get_running_loop()
-        loop.call_soon(loop.call_soon, self._settle_now)
+        loop.call_soon(loop.call_soon, self._settle_now, now)
 
-    def _take_unsettled(self) -> list[Arguments]:
-        unsettled, self._unsettled = self._unsettled, []
-        return unsettled
-
-    def _settle_now(self) -> None:
-        for settling in self._take_unsettled():
-            task = asyncio.create_task(self._server.call("settle", [CONTROL], settling))
+    def _settle_now(self, now: str) -> None:
+        if self._unsettled.count:
+            unsettled, self._unsettled = self._unsettled, _Served()
+            task = asyncio.create_task(self._settle(now, unsettled))
             self._settling.add(task)
             task.add_done_callback(self._finish)
+
+    async def _settle(
+        self,
+        now: str,
+        served: _Served,
+        given: Sequence[tuple[str, bytes]] = (),
+        after: float = 0.0,
+        unused: int = 0,
+    ) -> None:
+        """Close what a `grant` opened whose slots were to be followed by `after`."""
+        args = (now, f"{after:.6f}", unused, *served.packed(), pack(given))
+        await self._server.call("settle", [CONTROL], args)
 
     def _finish(self, task: asyncio.Task[Any]) -> None:
         self._settling.discard(task)
@@ -137,19 +145,28 @@ class Spread:
 
     async def close(self) -> None:
         """Wait for what is still to be written."""
-        self._settle_now()
+        self._settle_now(await self._clock.argument())
         await asyncio.gather(*self._settling, return_exceptions=True)
-
-
-def _settling(filled: _Filling, now: str, after: float, given: list[tuple[str, bytes]]) -> Arguments:
-    """What `settle` takes."""
-    unused = unused_tail(filled.slots, filled.used)
-    return now, f"{after:.6f}", unused, len(filled.parts), pack(filled.served), pack(given)
 
 
 def _look_at(shards: Iterable[int]) -> dict[int, list[float]]:
     """Nothing is to be leased there."""
     return {shard: [] for shard in shards}
+
+
+class _Served:
+    """Pages handed out that nobody was told of yet who keeps the price."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.values: dict[str, list[float]] = {}  # the price follows, by which value they are
+
+    def add(self, count: int, ranked_by: str, values: list[float]) -> None:
+        self.count += count
+        self.values.setdefault(ranked_by, []).extend(values)
+
+    def packed(self) -> tuple[int, bytes]:
+        return self.count, pack(self.values)
 
 
 class _Filling:
@@ -160,7 +177,7 @@ class _Filling:
         self.open = list(slots)
         self.used: set[float] = set()
         self.parts: list[Part] = []
-        self.served: list[tuple[float, str]] = []  # values the price follows, and which value they are
+        self.served = _Served()
         self.error: StoreUnavailable | None = None
 
     def take(self, shards: list[int]) -> dict[int, list[float]]:
@@ -177,7 +194,7 @@ class _Filling:
         self.used.difference_update(left)
         self.open = sorted(self.open + left)
         self.parts += parts
-        self.served += [(value, ranked_by) for _, value, _ in parts if value is not None]
+        self.served.add(len(parts), ranked_by, [value for _, value, _ in parts if value is not None])
 
 
 def _share_out(
