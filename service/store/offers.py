@@ -35,6 +35,7 @@ class Offers:
     def __init__(self, shards: int) -> None:
         self._offers = [Offer() for _ in range(shards)]
         self._asked: deque[tuple[float, int]] = deque()  # instant and pages of late
+        self._soon = 0  # pages in it
         # Neighbours lie on one server: who takes turns with whom is told by this order.
         self._turns = sorted(range(shards), key=lambda shard: shard * GOLDEN % 1)
 
@@ -48,9 +49,10 @@ class Offers:
     def expect(self, count: int, now_ms: float) -> int:
         """Pages likely to be asked for while an offer holds: as many as were of late, with these."""
         self._asked.append((now_ms, count))
+        self._soon += count
         while not 0 <= now_ms - self._asked[0][0] < FRESH_MS:
-            self._asked.popleft()
-        return sum(asked for _, asked in self._asked)
+            self._soon -= self._asked.popleft()[1]
+        return self._soon
 
     def take_turns(self, count: int, soon: int) -> tuple[list[int], float]:
         """As `allot`, in a rush; nobody if there is none.
@@ -60,11 +62,11 @@ class Offers:
         looked at between its turns.
         """
         turns = [at for at in self._turns if self._offers[at].worths]
-        has_plenty = all(self._offers[at].reason == PLENTY for at in turns)
-        if not turns or not has_plenty or soon < RUSH_PAGES * len(turns):
+        offers = [self._offers[at] for at in turns]
+        if not turns or soon < RUSH_PAGES * len(turns) or any(offer.reason != PLENTY for offer in offers):
             return [], 0.0
         turns.sort(key=lambda at: self._offers[at].seen_ms)
-        least = min(self._offers[at].worths[-1] for at in turns) * AS_GOOD
+        least = min([offer.worths[-1] for offer in offers]) * AS_GOOD
         few = max(ceil(count * len(turns) / soon), ceil(count / PAGES_PER_SHARD))
         asked = min(count, PAGES_PER_SHARD * len(turns))
         return [at for _, at in zip(range(asked), cycle(turns[:few]), strict=False)], least

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 from typing import Any
 
 from service.clock import Clock
@@ -20,10 +19,10 @@ from service.errors import StoreUnavailable
 from service.store.connection import Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.offers import Offer, Offers, unused_tail
-from service.store.rows import Row, read_leases, requests_for_pages, split_leases
+from service.store.rows import PRICED, SLOT, VALUE, Row, read_leases, requests_for_pages, split_leases
 from service.store.wire import pack, unpack
 
-Part = tuple[float, float | None, bytes]  # slot, value the price follows, and a page as its shard gave it
+Part = tuple[Row, bytes]  # a page, and how its shard gave it
 log = logging.getLogger("freshet.store")
 
 
@@ -57,7 +56,7 @@ class Spread:
         try:
             await self._fill(filled, now, now_ms, order)
         finally:
-            given = _share_out(requests, shares, filled.parts, answers)
+            leases, given = _share_out(requests, shares, filled.parts, answers)
             if given or len(filled.parts) < len(slots):
                 unused = unused_tail(slots, filled.used)
                 await self._settle(now, filled.served, given, first + len(slots) * gap_ms, unused)
@@ -67,7 +66,7 @@ class Spread:
             word, retry_ms = self._offers.why_nothing()
         elif len(slots) == sum(n for _, n, _ in requests):
             word = "leased"
-        return word, retry_ms, [read_leases(raw) for raw in answers]
+        return word, retry_ms, leases
 
     async def _fill(self, filled: _Filling, now: str, now_ms: float, order: bytes) -> None:
         """Lease pages for the slots, asking again where somebody else was faster."""
@@ -194,22 +193,29 @@ class _Filling:
         self.used.difference_update(left)
         self.open = sorted(self.open + left)
         self.parts += parts
-        self.served.add(len(parts), ranked_by, [value for _, value, _ in parts if value is not None])
+        self.served.add(len(parts), ranked_by, [row[VALUE] for row, _ in parts if row[PRICED]])
 
 
 def _share_out(
     requests: Sequence[tuple[str, int, bool]], shares: list[int], parts: list[Part], answers: list[bytes]
-) -> list[tuple[str, bytes]]:
-    """Give each request its share of the pages, earliest slot first; what to keep by request id."""
-    pages = [raw for _, _, raw in sorted(parts, key=itemgetter(0))]
+) -> tuple[list[list[Row]], list[tuple[str, bytes]]]:
+    """Each request's share of the pages, earliest slot first, or the answer it had; what to keep by id."""
+    parts.sort(key=_slot)
+    leases: list[list[Row]] = []
     given = 0
     by_id: dict[str, bytes] = {}
-    for at, ((request_id, _, _), share) in enumerate(zip(requests, shares, strict=True)):
+    for (request_id, _, _), share, answer in zip(requests, shares, answers, strict=True):
         if share:
-            answers[at] = b"".join(pages[given : given + share])
+            its = parts[given : given + share]
             given += share
+            leases.append([row for row, _ in its])
             if request_id:
-                by_id[request_id] = answers[at]
-        elif request_id in by_id:
-            answers[at] = by_id[request_id]  # a retry that came beside its first try
-    return list(by_id.items())
+                by_id[request_id] = b"".join([raw for _, raw in its])
+        else:  # perhaps a retry, that came beside its first try
+            leases.append(read_leases(by_id.get(request_id, answer)))
+    return leases, list(by_id.items())
+
+
+def _slot(part: Part) -> float:
+    slot: float = part[0][SLOT]
+    return slot

@@ -8,7 +8,7 @@
 --        lease ('politeness', 'no-pages'); milliseconds until asking again may help; which value pages are ranked by; the pages one after the other, packed as `lease`
 --        (common_lease.lua) does; msgpack [worth of the next best, ...].
 
-local CANDIDATES = 24  -- pages of this shard looked at, besides one per page wanted
+local CANDIDATES = 16  -- pages of this shard looked at, besides one per page wanted
 local SHOWN = 64  -- worths of pages that stand ready
 
 -- What the pages of a shortlist that are left are worth, best first.
