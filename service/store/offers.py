@@ -13,7 +13,8 @@ FRESH_MS = 100.0  # how long an offer is taken to hold: values move slowly, sign
 AS_GOOD = 0.99  # of the worth: pages this close cost no freshness
 FEW_SHARDS = 4  # asked for one answer without a thought of asking fewer
 MANY_PAGES = 8  # asked for at once, from which on their order within `FRESH_MS` is left to convenience
-RUSH_PAGES = 14  # asked of a shard within `FRESH_MS`, from which on shards take turns
+RUSH_PAGES = 224  # asked for within `FRESH_MS`, from which on shards take turns, as on one server
+TURN_PAGES = 14  # of a shard: for fewer its turn would not be worth a call
 PAGES_PER_SHARD = 64  # asked for at once: so many are leased in a few milliseconds
 PLENTY = "plenty"  # said by a shard that has more due pages than it looked at
 GOLDEN = 0.6180339887  # its multiples are far apart
@@ -61,11 +62,11 @@ class Offers:
         time, those whose last turn is longest ago, but all of them while an offer holds: none has to be
         looked at between its turns.
         """
-        turns = [at for at in self._turns if self._offers[at].worths]
+        turns = [at for at in self._by_turn() if self._offers[at].worths]
         offers = [self._offers[at] for at in turns]
-        if not turns or soon < RUSH_PAGES * len(turns) or any(offer.reason != PLENTY for offer in offers):
+        is_rush = bool(turns) and soon >= max(RUSH_PAGES, TURN_PAGES * len(turns))
+        if not is_rush or any(offer.reason != PLENTY for offer in offers):
             return [], 0.0
-        turns.sort(key=lambda at: self._offers[at].seen_ms)
         least = min([offer.worths[-1] for offer in offers]) * AS_GOOD
         few = max(ceil(count * len(turns) / soon), ceil(count / PAGES_PER_SHARD))
         asked = min(count, PAGES_PER_SHARD * len(turns))
@@ -79,7 +80,7 @@ class Offers:
         served while their values hardly move.
         """
         reach = max(count, soon) if count >= MANY_PAGES else count
-        known = [(worth, at) for at, offer in enumerate(self._offers) for worth in offer.worths[:reach]]
+        known = [(worth, at) for at in self._by_turn() for worth in self._offers[at].worths[:reach]]
         best = nlargest(reach, known)
         if not best:
             return [], 0.0
@@ -91,6 +92,10 @@ class Offers:
             best = _gathered(better, known, level, len(best))
         return [at for _, at in best], level * AS_GOOD
 
+    def _by_turn(self) -> list[int]:
+        """All shards, first those whose last turn is longest ago."""
+        return sorted(self._turns, key=lambda at: self._offers[at].seen_ms)
+
     def why_nothing(self) -> tuple[str, float]:
         """The reason why no shard has a page to offer, and when asking again may help, in ms."""
         resting = any(offer.reason == "politeness" for offer in self._offers)
@@ -101,7 +106,10 @@ class Offers:
 def _gathered(
     chosen: list[tuple[float, int]], known: list[tuple[float, int]], level: float, count: int
 ) -> list[tuple[float, int]]:
-    """So many pages: the chosen ones, the others from the shards that have most as good."""
+    """So many pages: the chosen ones, the others from the shards that have most as good.
+
+    Of those that have as many, from the first that is known: one that always has more must not be drained.
+    """
     asked = Counter(at for _, at in chosen)
     alike = Counter(at for worth, at in known if worth >= level * AS_GOOD) - asked
     for at in sorted(alike, key=lambda at: (at not in asked, -alike[at])):

@@ -6,7 +6,16 @@ from collections import Counter
 
 import pytest
 
-from service.store.offers import FRESH_MS, PAGES_PER_SHARD, PLENTY, RUSH_PAGES, Offer, Offers, unused_tail
+from service.store.offers import (
+    FRESH_MS,
+    PAGES_PER_SHARD,
+    PLENTY,
+    RUSH_PAGES,
+    TURN_PAGES,
+    Offer,
+    Offers,
+    unused_tail,
+)
 
 
 def offers_of(*worths: list[float]) -> Offers:
@@ -71,6 +80,13 @@ def test_where_all_on_offer_will_be_asked_for_the_shards_that_have_most_are_aske
     assert Counter(offers.allot(8, soon=10)[0]) != Counter(shards)  # one of them will not: the best count
 
 
+def test_of_shards_that_have_as_many_as_good_the_one_asked_longest_ago_is_asked() -> None:
+    offers = offers_of([1.0] * 16, [1.0] * 16)
+    (first,) = set(offers.allot(16, soon=32)[0])
+    offers.note(first, Offer([1.0] * 16, seen_ms=1.0))
+    assert set(offers.allot(16, soon=32)[0]) == {1 - first}
+
+
 def rush_of(*worths: list[float]) -> Offers:
     """Offers of shards that have more of the kind."""
     offers = offers_of(*worths)
@@ -110,9 +126,11 @@ def test_shards_that_take_turns_together_lie_apart() -> None:
 
 
 def test_shards_take_turns_only_while_each_has_plenty_and_much_is_asked_for() -> None:
-    offers = rush_of(*[[1.0]] * 16)
-    assert offers.take_turns(16, soon=16 * RUSH_PAGES)[0]
-    assert offers.take_turns(16, soon=16 * RUSH_PAGES - 1)[0] == []
+    offers = rush_of(*[[1.0]] * 32)
+    assert offers.take_turns(16, soon=32 * TURN_PAGES)[0]
+    assert offers.take_turns(16, soon=32 * TURN_PAGES - 1)[0] == []
+    assert rush_of([1.0], [2.0]).take_turns(16, soon=RUSH_PAGES)[0]
+    assert rush_of([1.0], [2.0]).take_turns(16, soon=RUSH_PAGES - 1)[0] == []
     offers.note(3, Offer([1e200, 1.0], 0.0, "leased"))  # a new page
     assert offers.take_turns(16, soon=10_000)[0] == []
     assert Offers(16).take_turns(16, soon=10_000)[0] == []

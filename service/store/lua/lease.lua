@@ -5,8 +5,8 @@
 -- ARGV: now_ms or ''; packed '<dddH': lease_ms, lookahead_ms, rest_ms, salt, as for `next`; msgpack [slot_ms, ...];
 --       the least worth asked for (a crawl value; pages never crawled or promoted are worth more than any).
 -- Reply: 'plenty' if more pages are due than were looked at, none of them new; 'leased'; or why nothing is left to
---        lease ('politeness', 'no-pages'); milliseconds until asking again may help; which value pages are ranked by; the pages one after the other, packed as `lease`
---        (common_lease.lua) does; msgpack [worth of the next best, ...].
+--        lease ('politeness', 'no-pages'); milliseconds until asking again may help; which value pages are ranked by;
+--        the pages one after the other, packed as `lease` (common_lease.lua) does; msgpack [worth of the next best, ...].
 
 local CANDIDATES = 16  -- pages of this shard looked at, besides one per page wanted
 local SHOWN = 64  -- worths of pages that stand ready
