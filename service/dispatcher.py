@@ -27,6 +27,7 @@ Give = Callable[[Answer], None]  # takes what there is for a caller; called once
 Ask = tuple[str, int, bool]  # request id or '', how many pages, whether it goes on with a batch
 Serve = Callable[[Sequence[Ask]], Awaitable[tuple[list[Leases], Nothing]]]
 PAGES_PER_CALL = 64  # so many are leased in a few milliseconds
+GROUPS = 2  # take turns: answers to the one are made while the store works on the other
 CALLS_AT_ONCE = 2  # the store has the next call when it is done with one
 FEW = 16  # requests that are not shared out among calls: a call has a cost of its own
 LONGEST_SLEEP_S = 0.25  # so that a dial turned up elsewhere is noticed while waiting for a far slot
@@ -111,6 +112,7 @@ class Dispatcher:
         self._patient: list[Waiting] = []
         self._queue: deque[Waiting] = deque()
         self._under_way: list[list[Waiting]] = []
+        self._answering = 0  # requests whose answers are made while the next call is under way
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn: asyncio.Handle | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -170,7 +172,8 @@ class Dispatcher:
         """Requests for one call: not all, unless they are few. The store would have nothing to do while their
         answers are made, and this process nothing before.
         """
-        return max(FEW, math.ceil((len(self._queue) + sum(map(len, self._under_way))) / self._most_calls))
+        others = sum(map(len, self._under_way)) if self._most_calls > 1 else self._answering
+        return max(FEW, math.ceil((len(self._queue) + others) / GROUPS))
 
     async def _call(self, group: list[Waiting]) -> None:
         """One script call; the next is on its way before its answers are made."""
@@ -181,6 +184,7 @@ class Dispatcher:
             answered = [(waiting, error) for waiting in group]
         finally:
             self._under_way.remove(group)
+        self._answering = len(group)
         self._look()
         asyncio.get_running_loop().call_soon(_give, answered)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -62,20 +62,6 @@ class Server:
     async def call_each(self, name: str, calls: Sequence[Call]) -> list[Any]:
         """As `call_shards`, but what went wrong stands in the place of the reply."""
         return await self._run(name, [_fcall(name, keys, args) for keys, args in calls])
-
-    async def call_after(
-        self, before: Sequence[tuple[str, Sequence[Argument]]], name: str, key: str, args: Sequence[Argument]
-    ) -> list[Any]:
-        """As `call`, after other functions on the same key, all in one round trip; if one of those fails
-        nobody but the log is told.
-        """
-        calls = [*before, (name, args)]
-        *others, reply = await self._run(name, [_fcall(each, [key], its) for each, its in calls])
-        for (each, _), other in zip(before, others, strict=True):
-            if isinstance(other, Exception):
-                log.warning("call_failed", extra={"script": each, "error": str(other)})
-        (answer,) = _checked([reply])
-        return cast(list[Any], answer)
 
     async def call_many(
         self, name: str, keys: Sequence[str], calls: Sequence[Sequence[Argument]]

@@ -6,11 +6,18 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
+from itertools import cycle
+from math import ceil
 
 FRESH_MS = 100.0  # how long an offer is taken to hold: values move slowly, signals should be heard soon
 AS_GOOD = 0.99  # of the worth: pages this close cost no freshness
 FEW_SHARDS = 4  # asked for one answer without a thought of asking fewer
 MANY_PAGES = 8  # asked for at once, from which on their order within `FRESH_MS` is left to convenience
+RUSH_PAGES = 224  # asked for within `FRESH_MS`, from which on shards take turns, as on one server
+TURN_PAGES = 14  # of a shard: for fewer its turn would not be worth a call
+PAGES_PER_SHARD = 64  # asked for at once: so many are leased in a few milliseconds
+PLENTY = "plenty"  # said by a shard that has more due pages than it looked at
+GOLDEN = 0.6180339887  # its multiples are far apart
 
 
 @dataclass(slots=True)
@@ -29,6 +36,9 @@ class Offers:
     def __init__(self, shards: int) -> None:
         self._offers = [Offer() for _ in range(shards)]
         self._asked: deque[tuple[float, int]] = deque()  # instant and pages of late
+        self._soon = 0  # pages in it
+        # Neighbours lie on one server: who takes turns with whom is told by this order.
+        self._turns = sorted(range(shards), key=lambda shard: shard * GOLDEN % 1)
 
     def stale(self, now_ms: float) -> list[int]:
         """Shards whose offers are too old to choose by."""
@@ -40,9 +50,27 @@ class Offers:
     def expect(self, count: int, now_ms: float) -> int:
         """Pages likely to be asked for while an offer holds: as many as were of late, with these."""
         self._asked.append((now_ms, count))
+        self._soon += count
         while not 0 <= now_ms - self._asked[0][0] < FRESH_MS:
-            self._asked.popleft()
-        return sum(asked for _, asked in self._asked)
+            self._soon -= self._asked.popleft()[1]
+        return self._soon
+
+    def take_turns(self, count: int, soon: int) -> tuple[list[int], float]:
+        """As `allot`, in a rush; nobody if there is none.
+
+        So much is asked for `soon` that every shard will be, and each has plenty. Then few are asked at a
+        time, those whose last turn is longest ago, but all of them while an offer holds: none has to be
+        looked at between its turns.
+        """
+        turns = [at for at in self._by_turn() if self._offers[at].worths]
+        offers = [self._offers[at] for at in turns]
+        is_rush = bool(turns) and soon >= max(RUSH_PAGES, TURN_PAGES * len(turns))
+        if not is_rush or any(offer.reason != PLENTY for offer in offers):
+            return [], 0.0
+        least = min([offer.worths[-1] for offer in offers]) * AS_GOOD
+        few = max(ceil(count * len(turns) / soon), ceil(count / PAGES_PER_SHARD))
+        asked = min(count, PAGES_PER_SHARD * len(turns))
+        return [at for _, at in zip(range(asked), cycle(turns[:few]), strict=False)], least
 
     def allot(self, count: int, soon: int = 0) -> tuple[list[int], float]:
         """The shard to ask for each of so many pages, the best page first, and the least worth of them.
@@ -52,9 +80,7 @@ class Offers:
         served while their values hardly move.
         """
         reach = max(count, soon) if count >= MANY_PAGES else count
-        if count < reach and sum(len(offer.worths) for offer in self._offers) <= reach:
-            return self._any(count)
-        known = [(worth, at) for at, offer in enumerate(self._offers) for worth in offer.worths[:reach]]
+        known = [(worth, at) for at in self._by_turn() for worth in self._offers[at].worths[:reach]]
         best = nlargest(reach, known)
         if not best:
             return [], 0.0
@@ -66,13 +92,9 @@ class Offers:
             best = _gathered(better, known, level, len(best))
         return [at for _, at in best], level * AS_GOOD
 
-    def _any(self, count: int) -> tuple[list[int], float]:
-        """As `allot`, where all that is on offer will be asked for: no need to compare the pages."""
-        sizes = {at: len(offer.worths) for at, offer in enumerate(self._offers) if offer.worths}
-        chosen: list[int] = []
-        for at in sorted(sizes, key=sizes.__getitem__, reverse=True):
-            chosen += [at] * min(sizes[at], count - len(chosen))
-        return chosen, min((self._offers[at].worths[-1] for at in sizes), default=0.0) * AS_GOOD
+    def _by_turn(self) -> list[int]:
+        """All shards, first those whose last turn is longest ago."""
+        return sorted(self._turns, key=lambda at: self._offers[at].seen_ms)
 
     def why_nothing(self) -> tuple[str, float]:
         """The reason why no shard has a page to offer, and when asking again may help, in ms."""
@@ -84,7 +106,10 @@ class Offers:
 def _gathered(
     chosen: list[tuple[float, int]], known: list[tuple[float, int]], level: float, count: int
 ) -> list[tuple[float, int]]:
-    """So many pages: the chosen ones, the others from the shards that have most as good."""
+    """So many pages: the chosen ones, the others from the shards that have most as good.
+
+    Of those that have as many, from the first that is known: one that always has more must not be drained.
+    """
     asked = Counter(at for _, at in chosen)
     alike = Counter(at for worth, at in known if worth >= level * AS_GOOD) - asked
     for at in sorted(alike, key=lambda at: (at not in asked, -alike[at])):

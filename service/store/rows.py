@@ -18,6 +18,7 @@ _LEASED = struct.Struct("<BIdddddBHH")
 _RECORD = struct.Struct("<44xf8xIH11xH4xI4xB")
 _ORDER = struct.Struct("<dddH")  # what `next` and `lease` need to know of every lease
 _GOES_ON = 0x8000  # set in the number of pages of a request that goes on with a batch
+PRICED, SLOT, VALUE = 0, 6, 8  # where a lease that was read has them
 _HOST_SIZE = 53  # of a host without the weights of sources and its name; its last two bytes count the former
 
 
@@ -114,14 +115,13 @@ def _read_lease(raw: bytes, at: int) -> tuple[Row, int]:
     return row, end
 
 
-def split_leases(raw: bytes) -> list[tuple[float, float | None, bytes]]:
-    """Slot, value if the price follows it, and bytes of each page that `lease` gave."""
-    found: list[tuple[float, float | None, bytes]] = []
+def split_leases(raw: bytes) -> list[tuple[Row, bytes]]:
+    """As `read_leases`, and the bytes each was read from."""
+    found: list[tuple[Row, bytes]] = []
     at = 0
     while at < len(raw):
-        priced, _, _, slot, _, value, _, *sizes = _LEASED.unpack_from(raw, at)
-        end = at + _LEASED.size + sum(sizes)
-        found.append((slot, value if priced else None, raw[at:end]))
+        row, end = _read_lease(raw, at)
+        found.append((row, raw[at:end]))
         at = end
     return found
 

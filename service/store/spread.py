@@ -1,9 +1,9 @@
 """Handing pages out where shards lie on several servers: slots from one place, pages from the best shards.
 
 Three round trips, shared by all requests that wait in a process: `grant` sets slots aside, `lease` fills them
-on the shards chosen, side by side, and `settle` keeps the answers for retries and follows the price. Nobody
-waits for a `settle` that only follows the price: it goes with the next `grant`. A slot is never used twice:
-one whose shard did not answer is lost.
+on the shards chosen, side by side, and `settle` keeps the answers for retries and follows the price. Where
+there is only the price to follow nobody waits for that, and the next `grant` does it. A slot is never used
+twice: one whose shard did not answer is lost.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from service.clock import Clock
@@ -20,12 +19,10 @@ from service.errors import StoreUnavailable
 from service.store.connection import Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.offers import Offer, Offers, unused_tail
-from service.store.pipe import Argument
-from service.store.rows import Row, read_leases, requests_for_pages, split_leases
+from service.store.rows import PRICED, SLOT, VALUE, Row, read_leases, requests_for_pages, split_leases
 from service.store.wire import pack, unpack
 
-Part = tuple[float, float | None, bytes]  # slot, value the price follows, and a page as its shard gave it
-Arguments = Sequence[Argument]
+Part = tuple[Row, bytes]  # a page, and how its shard gave it
 log = logging.getLogger("freshet.store")
 
 
@@ -37,7 +34,7 @@ class Spread:
         self._clock = clock
         self._prefixes = shard_prefixes(shards)
         self._offers = Offers(shards)
-        self._unsettled: list[Arguments] = []  # of calls of `settle` that wait for the next `grant`
+        self._unsettled = _Served()  # for the next `grant`
         self._settling: set[asyncio.Task[Any]] = set()  # held, or they might be collected
 
     async def next(
@@ -45,9 +42,9 @@ class Spread:
     ) -> tuple[str, float, list[list[Row]]]:
         """(word, retry_after_ms, leases per request) over all shards."""
         now = await self._clock.argument()
-        args = (now, lookahead_ms, *requests_for_pages(requests))
-        before = [("settle", unsettled) for unsettled in self._take_unsettled()]
-        reply = await self._server.call_after(before, "grant", CONTROL, args)
+        unsettled, self._unsettled = self._unsettled, _Served()
+        args = (now, lookahead_ms, *unsettled.packed(), *requests_for_pages(requests))
+        reply = await self._server.call("grant", [CONTROL], args)
         word, now_ms, retry_ms = reply[0].decode(), float(reply[1]), float(reply[2])
         first, gap_ms, shares = float(reply[3]), float(reply[4]), unpack(reply[5])
         answers: list[bytes] = reply[6:]
@@ -59,35 +56,33 @@ class Spread:
         try:
             await self._fill(filled, now, now_ms, order)
         finally:
-            given = _share_out(requests, shares, filled.parts, answers)
-            settling = _settling(filled, now, first + len(slots) * gap_ms, given)
+            leases, given = _share_out(requests, shares, filled.parts, answers)
             if given or len(filled.parts) < len(slots):
-                await self._server.call("settle", [CONTROL], settling)
+                unused = unused_tail(slots, filled.used)
+                await self._settle(now, filled.served, given, first + len(slots) * gap_ms, unused)
             else:
-                self._settle_later(settling)
+                self._settle_later(now, filled.served)
         if len(filled.parts) < len(slots):
             word, retry_ms = self._offers.why_nothing()
         elif len(slots) == sum(n for _, n, _ in requests):
             word = "leased"
-        return word, retry_ms, [read_leases(raw) for raw in answers]
+        return word, retry_ms, leases
 
     async def _fill(self, filled: _Filling, now: str, now_ms: float, order: bytes) -> None:
         """Lease pages for the slots, asking again where somebody else was faster."""
-        looked = set(self._offers.stale(now_ms))
-        await self._ask(filled, {shard: [] for shard in looked}, 0.0, now, now_ms, order)
         soon = self._offers.expect(len(filled.slots), now_ms)
+        shards, least = self._offers.take_turns(len(filled.slots), soon)
+        asked = _look_at(self._offers.stale(now_ms)) | filled.take(shards)
+        await self._ask(filled, asked, least, now, now_ms, order)
+        looked = set(asked)
         while filled.open:
             shards, least = self._offers.allot(len(filled.open), soon)
-            if shards:
-                await self._ask(filled, filled.take(shards), least, now, now_ms, order)
-                looked -= set(shards)
-                continue
-            unseen = [shard for shard in range(len(self._prefixes)) if shard not in looked]
-            if not unseen:
-                break
             # Nobody goes away empty before every shard has said so.
-            await self._ask(filled, {shard: [] for shard in unseen}, 0.0, now, now_ms, order)
-            looked.update(unseen)
+            asked = filled.take(shards) or _look_at(set(range(len(self._prefixes))) - looked)
+            if not asked:
+                break
+            await self._ask(filled, asked, least, now, now_ms, order)
+            looked.update(asked)
         if not filled.parts and filled.error is not None:
             raise filled.error
 
@@ -114,23 +109,33 @@ class Spread:
             filled.add(split_leases(rows), slots, ranked_by.decode())
             self._offers.note(shard, Offer(unpack(worths), now_ms, word.decode(), float(retry_ms)))
 
-    def _settle_later(self, settling: Arguments) -> None:
+    def _settle_later(self, now: str, served: _Served) -> None:
         """With the next `grant`, or by itself if none follows at once: its call is made in the next turn of
         the loop.
         """
-        self._unsettled.append(settling)
+        self._settle_now(now)  # what another call left
+        self._unsettled = served
         loop = asyncio.get_running_loop()
-        loop.call_soon(loop.call_soon, self._settle_now)
+        loop.call_soon(loop.call_soon, self._settle_now, now)
 
-    def _take_unsettled(self) -> list[Arguments]:
-        unsettled, self._unsettled = self._unsettled, []
-        return unsettled
-
-    def _settle_now(self) -> None:
-        for settling in self._take_unsettled():
-            task = asyncio.create_task(self._server.call("settle", [CONTROL], settling))
+    def _settle_now(self, now: str) -> None:
+        if self._unsettled.count:
+            unsettled, self._unsettled = self._unsettled, _Served()
+            task = asyncio.create_task(self._settle(now, unsettled))
             self._settling.add(task)
             task.add_done_callback(self._finish)
+
+    async def _settle(
+        self,
+        now: str,
+        served: _Served,
+        given: Sequence[tuple[str, bytes]] = (),
+        after: float = 0.0,
+        unused: int = 0,
+    ) -> None:
+        """Close what a `grant` opened whose slots were to be followed by `after`."""
+        args = (now, f"{after:.6f}", unused, *served.packed(), pack(given))
+        await self._server.call("settle", [CONTROL], args)
 
     def _finish(self, task: asyncio.Task[Any]) -> None:
         self._settling.discard(task)
@@ -139,14 +144,28 @@ class Spread:
 
     async def close(self) -> None:
         """Wait for what is still to be written."""
-        self._settle_now()
+        self._settle_now(await self._clock.argument())
         await asyncio.gather(*self._settling, return_exceptions=True)
 
 
-def _settling(filled: _Filling, now: str, after: float, given: list[tuple[str, bytes]]) -> Arguments:
-    """What `settle` takes."""
-    unused = unused_tail(filled.slots, filled.used)
-    return now, f"{after:.6f}", unused, len(filled.parts), pack(filled.served), pack(given)
+def _look_at(shards: Iterable[int]) -> dict[int, list[float]]:
+    """Nothing is to be leased there."""
+    return {shard: [] for shard in shards}
+
+
+class _Served:
+    """Pages handed out that nobody was told of yet who keeps the price."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.values: dict[str, list[float]] = {}  # the price follows, by which value they are
+
+    def add(self, count: int, ranked_by: str, values: list[float]) -> None:
+        self.count += count
+        self.values.setdefault(ranked_by, []).extend(values)
+
+    def packed(self) -> tuple[int, bytes]:
+        return self.count, pack(self.values)
 
 
 class _Filling:
@@ -157,7 +176,7 @@ class _Filling:
         self.open = list(slots)
         self.used: set[float] = set()
         self.parts: list[Part] = []
-        self.served: list[tuple[float, str]] = []  # values the price follows, and which value they are
+        self.served = _Served()
         self.error: StoreUnavailable | None = None
 
     def take(self, shards: list[int]) -> dict[int, list[float]]:
@@ -174,22 +193,29 @@ class _Filling:
         self.used.difference_update(left)
         self.open = sorted(self.open + left)
         self.parts += parts
-        self.served += [(value, ranked_by) for _, value, _ in parts if value is not None]
+        self.served.add(len(parts), ranked_by, [row[VALUE] for row, _ in parts if row[PRICED]])
 
 
 def _share_out(
     requests: Sequence[tuple[str, int, bool]], shares: list[int], parts: list[Part], answers: list[bytes]
-) -> list[tuple[str, bytes]]:
-    """Give each request its share of the pages, earliest slot first; what to keep by request id."""
-    pages = [raw for _, _, raw in sorted(parts, key=itemgetter(0))]
+) -> tuple[list[list[Row]], list[tuple[str, bytes]]]:
+    """Each request's share of the pages, earliest slot first, or the answer it had; what to keep by id."""
+    parts.sort(key=_slot)
+    leases: list[list[Row]] = []
     given = 0
     by_id: dict[str, bytes] = {}
-    for at, ((request_id, _, _), share) in enumerate(zip(requests, shares, strict=True)):
+    for (request_id, _, _), share, answer in zip(requests, shares, answers, strict=True):
         if share:
-            answers[at] = b"".join(pages[given : given + share])
+            its = parts[given : given + share]
             given += share
+            leases.append([row for row, _ in its])
             if request_id:
-                by_id[request_id] = answers[at]
-        elif request_id in by_id:
-            answers[at] = by_id[request_id]  # a retry that came beside its first try
-    return list(by_id.items())
+                by_id[request_id] = b"".join([raw for _, raw in its])
+        else:  # perhaps a retry, that came beside its first try
+            leases.append(read_leases(by_id.get(request_id, answer)))
+    return leases, list(by_id.items())
+
+
+def _slot(part: Part) -> float:
+    slot: float = part[0][SLOT]
+    return slot

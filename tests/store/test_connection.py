@@ -92,17 +92,6 @@ async def test_a_refusal_of_the_server_is_unavailable_with_its_words(world: Worl
         await world.server.execute("NOSUCHCOMMAND")
 
 
-async def test_a_call_that_goes_before_another_may_fail_without_it(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    before = [("nonsense", ()), ("now", ("",))]
-    found = await world.server.call_after(before, "now", world.prefixes[0], ("5000",))
-    assert float(found[1]) == 5000.0
-    assert [record.msg for record in caplog.records] == ["call_failed"]
-    with pytest.raises(StoreUnavailable):
-        await world.server.call_after([("now", ("",))], "nonsense", world.prefixes[0], ())
-
-
 async def test_a_server_that_hangs_is_given_up_by_the_deadline(tmp_path: Path) -> None:
     """Real time is the subject: somebody listens and never answers."""
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from itertools import pairwise
 
 import pytest
 
 from service.errors import VersionMoved
+from service.store.keys import CONTROL
 from tests.store.conftest import MakeWorld
 from tests.store.pace import Pace
-from tests.store.world import World, hosts_of
+from tests.store.world import World, hosts_of, outcome
 
 EXACT = 1e-5  # seconds; instants are doubles of some 1.7e9 s
 
@@ -43,6 +45,24 @@ async def test_missed_slots_are_lost(make_world: MakeWorld) -> None:
     world.advance(60)
     assert len(await world.next()) == 1
     assert (await world.why()).reason == "pace"
+
+
+async def test_calls_in_a_row_count_and_price_what_each_gave(make_world: MakeWorld) -> None:
+    """On a cluster the second tells what the first gave, also where it gets nothing itself."""
+    world = await make_world(bandwidth=1000, lookahead_s=0.2)
+    urls = hosts_of(600)
+    await world.put(*urls, change_rate_per_day=1.0)
+    await world.frontier.record_outcomes([outcome(url=url) for url in urls])
+    world.advance(86400 * 30)
+    gave = await asyncio.gather(world.next(150), world.next(150), world.next(150))
+    assert [len(leases) for leases in gave] == [150, 0, 0]
+    await world.frontier.close()
+    assert await world.frontier.control.granted() == 150
+    assert int(await world.server.execute("HGET", CONTROL, "picks")) == 150
+    slots = sorted(lease.not_before for leases in gave for lease in leases)
+    world.advance(slots[-1] - world.clock.now_at)
+    after = await make_world(bandwidth=None)
+    assert (await after.lease()).not_before == pytest.approx(slots[-1] + 0.001, abs=EXACT)
 
 
 async def test_a_late_caller_gets_the_slot_it_is_in_and_the_rhythm_stays(

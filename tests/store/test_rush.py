@@ -36,11 +36,11 @@ async def hurried(make_world: MakeWorld) -> World:
     return world
 
 
-async def call(world: World) -> list[Lease]:
-    """Some pages, a millisecond later."""
-    world.advance(0.001)
-    leases = await world.next(CALL)
-    assert len(leases) == CALL
+async def call(world: World, count: int = CALL, *, after_s: float = 0.001) -> list[Lease]:
+    """Some pages, a moment later."""
+    world.advance(after_s)
+    leases = await world.next(count)
+    assert len(leases) == count
     return leases
 
 
@@ -50,11 +50,28 @@ def shards_of(leases: list[Lease]) -> set[int]:
 
 async def test_in_a_rush_shards_take_turns(make_world: MakeWorld) -> None:
     world = await hurried(make_world)
-    if world.server.is_cluster:
-        return  # there each shard is asked by itself
     calls = [shards_of(await call(world)) for _ in range(12)]
     assert all(len(shards) <= RUSH_SHARDS / 2 for shards in calls)
     assert set.union(*calls) == set(range(RUSH_SHARDS))
+
+
+async def calls_of_functions(world: World) -> int:
+    """Made since the servers started."""
+    stats = await world.server.everywhere("INFO", "commandstats")
+    return sum(int(stat["cmdstat_fcall"]["calls"]) for stat in stats)
+
+
+async def test_in_a_rush_no_shard_of_a_cluster_is_looked_at_between_its_turns(make_world: MakeWorld) -> None:
+    world = await due_world(make_world)
+    if not world.server.is_cluster:
+        return  # counted on a cluster
+    for _ in range(20):
+        await call(world, 16, after_s=0.0025)
+    before = await calls_of_functions(world)
+    asked = [shards_of(await call(world, 16, after_s=0.0025)) for _ in range(60)]
+    assert [len(shards) for shards in asked] == [1] * 60
+    assert set.union(*asked[:16]) == set(range(RUSH_SHARDS))
+    assert await calls_of_functions(world) - before <= 3 * 60
 
 
 async def test_in_a_rush_a_page_that_is_new_goes_first(make_world: MakeWorld) -> None:

@@ -146,6 +146,21 @@ async def test_a_second_call_follows_when_it_serves_as_many(dispatcher: Dispatch
     assert all(len(answer) == 1 for answer in await asyncio.gather(*first, *second, third))
 
 
+async def test_of_calls_one_at_a_time_each_serves_half_of_who_is_about(store: Store) -> None:
+    """Else one request and all others would take turns: nobody was answered while the store works."""
+    store.gate.clear()
+    store.stock = 1000
+    dispatcher = Dispatcher(store.serve, calls=1)
+    waiting = [asyncio.create_task(dispatcher.next("first", 1, 0.0))]
+    await until(store, 1)
+    waiting += [asyncio.create_task(dispatcher.next(str(at), 1, 0.0)) for at in range(2 * FEW - 1)]
+    await asyncio.sleep(0)
+    store.gate.set()
+    await asyncio.gather(*waiting)
+    assert [len(call) for call in store.calls] == [1, FEW, FEW - 1]
+    await dispatcher.close()
+
+
 async def test_who_waits_is_asked_for_again_however_many_others_come(
     dispatcher: Dispatcher, store: Store
 ) -> None:

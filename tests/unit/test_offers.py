@@ -6,7 +6,16 @@ from collections import Counter
 
 import pytest
 
-from service.store.offers import FRESH_MS, Offer, Offers, unused_tail
+from service.store.offers import (
+    FRESH_MS,
+    PAGES_PER_SHARD,
+    PLENTY,
+    RUSH_PAGES,
+    TURN_PAGES,
+    Offer,
+    Offers,
+    unused_tail,
+)
 
 
 def offers_of(*worths: list[float]) -> Offers:
@@ -69,6 +78,62 @@ def test_where_all_on_offer_will_be_asked_for_the_shards_that_have_most_are_aske
     assert Counter(shards) == {1: 6, 2: 2}
     assert least == pytest.approx(0.99 * 2.0)
     assert Counter(offers.allot(8, soon=10)[0]) != Counter(shards)  # one of them will not: the best count
+
+
+def test_of_shards_that_have_as_many_as_good_the_one_asked_longest_ago_is_asked() -> None:
+    offers = offers_of([1.0] * 16, [1.0] * 16)
+    (first,) = set(offers.allot(16, soon=32)[0])
+    offers.note(first, Offer([1.0] * 16, seen_ms=1.0))
+    assert set(offers.allot(16, soon=32)[0]) == {1 - first}
+
+
+def rush_of(*worths: list[float]) -> Offers:
+    """Offers of shards that have more of the kind."""
+    offers = offers_of(*worths)
+    for shard, row in enumerate(worths):
+        offers.note(shard, Offer(row, 0.0, PLENTY if row else "no-pages"))
+    return offers
+
+
+def test_in_a_rush_shards_take_turns_whose_last_is_longest_ago() -> None:
+    offers = rush_of(*[[2.0, 1.0]] * 16)
+    asked = []
+    for turn in range(16):
+        shards, least = offers.take_turns(16, soon=256)
+        assert (len(shards), len(set(shards)), least) == (16, 1, pytest.approx(0.99))
+        offers.note(shards[0], Offer([2.0, 1.0], turn + 1.0, PLENTY))
+        asked.append(shards[0])
+    assert sorted(asked) == list(range(16))
+    assert offers.take_turns(16, soon=256)[0] == [asked[0]] * 16
+
+
+def test_all_shards_have_their_turn_while_an_offer_holds() -> None:
+    """A quarter of what is asked for in that time comes from a quarter of them."""
+    shards, _ = rush_of(*[[1.0]] * 16).take_turns(100, soon=400)
+    assert Counter(Counter(shards).values()) == {25: 4}
+
+
+def test_no_shard_is_asked_for_so_many_pages_that_others_wait() -> None:
+    offers = rush_of([1.0], [], [1.0])
+    assert Counter(offers.take_turns(100, soon=10_000)[0]) == {0: 50, 2: 50}
+    assert Counter(offers.take_turns(200, soon=10_000)[0]) == {0: 64, 2: 64}
+
+
+def test_shards_that_take_turns_together_lie_apart() -> None:
+    """Neighbours are on one server, which would do everything while the others wait."""
+    shards, _ = rush_of(*[[1.0]] * 16).take_turns(4 * PAGES_PER_SHARD, soon=10_000)
+    assert {shard * 3 // 16 for shard in shards} == {0, 1, 2}
+
+
+def test_shards_take_turns_only_while_each_has_plenty_and_much_is_asked_for() -> None:
+    offers = rush_of(*[[1.0]] * 32)
+    assert offers.take_turns(16, soon=32 * TURN_PAGES)[0]
+    assert offers.take_turns(16, soon=32 * TURN_PAGES - 1)[0] == []
+    assert rush_of([1.0], [2.0]).take_turns(16, soon=RUSH_PAGES)[0]
+    assert rush_of([1.0], [2.0]).take_turns(16, soon=RUSH_PAGES - 1)[0] == []
+    offers.note(3, Offer([1e200, 1.0], 0.0, "leased"))  # a new page
+    assert offers.take_turns(16, soon=10_000)[0] == []
+    assert Offers(16).take_turns(16, soon=10_000)[0] == []
 
 
 def test_few_pages_are_the_best_whatever_is_asked_for_soon() -> None:

@@ -169,7 +169,8 @@ end
 local function look(prefixes, now, wanted, order, rush)
   local takes_turns = rush.turns > 1 and rush.turn > 0 and shortlists[prefixes[1]]
   local list, rested_at = gather(takes_turns and some_of(prefixes, rush) or prefixes, now, wanted, order)
-  if #list >= order.candidates + wanted and list.near == 0 and list[1][DUE] > NEW_PAGES then
+  list.is_plenty = #list >= order.candidates + wanted and list.near == 0 and list[1][DUE] > NEW_PAGES
+  if list.is_plenty then
     rush.turn = rush.turn % max(rush.turns, 1) + 1
   else
     rush.turns = 0

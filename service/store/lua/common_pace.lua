@@ -37,6 +37,15 @@ local function follow_price(pace, value, ranked_by)
   pace.price = pace.price + math.max(PRICE_WEIGHT, 1 / pace.picks) * (value - pace.price)
 end
 
+-- So many pages were handed out elsewhere; the price follows what they were worth, msgpack {which value it is =
+-- [value, ...]}.
+local function count_served(pace, count, served)
+  pace.granted = pace.granted + count
+  for ranked_by, values in pairs(cmsgpack.unpack(served)) do
+    for _, value in ipairs(values) do follow_price(pace, value, ranked_by) end
+  end
+end
+
 -- What becomes of the requests in `args` from a place on: two bytes each, how many pages, and `GOES_ON` more if it
 -- goes on with a batch; then, if any has one, the id of each or ''. Lists by request: pages wanted (0 if there is
 -- nothing to serve), whether it goes on (`on`), the answers to ids that come again, packed as they were given ('' else),

@@ -2,8 +2,9 @@
 -- Promise: a slot is granted once, slots are 1/bandwidth apart and never caught up; the same request id within
 -- a minute gets the answer it got, and none while its first try is under way.
 -- KEYS: the control hash.
--- ARGV: now_ms or ''; lookahead_ms; the requests in the order of arrival, as `open_requests` (common_pace.lua) takes
---       them.
+-- ARGV: now_ms or ''; lookahead_ms; how many pages were handed out that nobody has settled, and the values served, as
+--       `count_served` (common_pace.lua) takes them; the requests in the order of arrival, as `open_requests`
+--       (common_pace.lua) takes them.
 -- Reply: why somebody gets nothing ('pace', 'paused'); now_ms; milliseconds until asking again may help; the
 --        first slot; gap_ms; msgpack [slots of request 1, ...]; then per request the answer it got, or ''.
 
@@ -13,14 +14,18 @@ register('grant', function(keys, args)
   local control = keys[1]
   local stored = read_control(control)
   local now, raw, offset, stale = clock_of(stored, args[1])
-  local asked, pace = open_requests(control, args, 3, now), pace_of(stored, now)
+  local unsettled = tonumber(args[3])
+  local asked, pace = open_requests(control, args, 5, now), pace_of(stored, now)
   local shares, count, first = {}, 0, pace.slot
+  if unsettled > 0 then count_served(pace, unsettled, args[4]) end
   if asked.total > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
     shares, count = share_slots(asked, pace, now, tonumber(args[2]))
     pace.slot = first + count * pace.gap_ms
-    write_pace(control, pace)
     pace.retry_ms = pace.slot - GRACE_MS - now
+  else
+    pace.slot = pace.stored_slot
   end
+  if count > 0 or unsettled > 0 then write_pace(control, pace) end
   local tries = {}
   for at = 1, #asked.wanted do
     shares[at] = shares[at] or 0

@@ -4,12 +4,21 @@
 -- KEYS: the shard.
 -- ARGV: now_ms or ''; packed '<dddH': lease_ms, lookahead_ms, rest_ms, salt, as for `next`; msgpack [slot_ms, ...];
 --       the least worth asked for (a crawl value; pages never crawled or promoted are worth more than any).
--- Reply: 'leased', or why nothing is left to lease ('politeness', 'no-pages'); milliseconds until asking again
---        may help; which value pages are ranked by; the pages one after the other, packed as `lease`
---        (common_lease.lua) does; msgpack [worth of the next best, ...].
+-- Reply: 'plenty' if more pages are due than were looked at, none of them new; 'leased'; or why nothing is left to
+--        lease ('politeness', 'no-pages'); milliseconds until asking again may help; which value pages are ranked by;
+--        the pages one after the other, packed as `lease` (common_lease.lua) does; msgpack [worth of the next best, ...].
 
-local CANDIDATES = 24  -- pages of this shard looked at, besides one per page wanted
+local CANDIDATES = 16  -- pages of this shard looked at, besides one per page wanted
 local SHOWN = 64  -- worths of pages that stand ready
+
+-- What the pages of a shortlist that are left are worth, best first.
+local function worths_of(list)
+  local worths, hosts = {}, list.hosts
+  for at = list.first, #list do
+    if #worths < SHOWN and hosts[list[at][HOST].hid] then worths[#worths + 1] = list[at][WORTH] end
+  end
+  return worths
+end
 
 register('lease', function(keys, args)
   local meta = keys[1] .. ':meta'
@@ -18,11 +27,15 @@ register('lease', function(keys, args)
   local order = {slots = cmsgpack.unpack(args[3]), lease_ms = lease_ms, rest_ms = rest_ms, salt = salt,
     candidates = CANDIDATES, least = tonumber(args[4])}
   local pages, rested_at, list = fill(keys, now, raw, offset, order)
-  keep_clock(meta, raw, offset, stale)
-  local reason, retry_ms, worths = 'leased', 0, {}
-  for at = list.first, #list do
-    if #worths < SHOWN and list.hosts[list[at][HOST].hid] then worths[#worths + 1] = list[at][WORTH] end
+  local worths = worths_of(list)
+  if #worths == 0 and #pages > 0 then  -- a shortlist that is used up says nothing of the shard
+    order.slots = {}
+    _, rested_at, list = fill(keys, now, raw, offset, order)
+    worths = worths_of(list)
   end
-  if #worths == 0 then reason, retry_ms = why_nothing(keys, now, rested_at) end
-  return {reason, string.format('%.3f', retry_ms), note_of(keys[1], now).ranked_by, table.concat(pages), cmsgpack.pack(worths)}
+  keep_clock(meta, raw, offset, stale)
+  local word, retry_ms = list.is_plenty and 'plenty' or 'leased', 0
+  if #worths == 0 then word, retry_ms = why_nothing(keys, now, rested_at) end
+  return {word, string.format('%.3f', retry_ms), note_of(keys[1], now).ranked_by, table.concat(pages),
+    cmsgpack.pack(worths)}
 end)
