@@ -55,7 +55,8 @@ def most_value(depth: ArrayLike, model: Model) -> Floats:
     changes, silent = model.change_rate, np.asarray(model.silent_rate, dtype=np.float64)
     steeper = np.divide(changes, silent, out=np.full(np.shape(changes), np.inf), where=silent > 0)
     top = np.where(changes > 0, ceiling(model), 0.0)
-    return np.asarray(top * np.minimum(fading, np.where(rising > 0, rising * steeper, 0.0)))
+    slow = np.multiply(rising, steeper, out=np.zeros(np.shape(steeper)), where=rising > 0)  # no 0·∞
+    return np.asarray(top * np.minimum(fading, slow))
 
 
 def value_slope(depth: ArrayLike, model: Model) -> Floats:
