@@ -39,7 +39,7 @@ class Bin:
     anchors_ms: list[tuple[int, float]]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where a walk goes on: at a bin of a host, among the hosts that one step of a scan finds."""
 
@@ -48,6 +48,7 @@ class Place:
     number: int = 0
 
 
+START = Place()
 BinName = tuple[str, int, float]  # host id, number, what the host's pages are served at
 _SIGNALS = slice(73, 75)  # of a record: how many since the last crawl
 _NONE = bytes(2)
@@ -91,12 +92,11 @@ class Bins:
             if cursor == 0:
                 return
 
-    async def walk(self, shard: int, place: Place | None = None) -> AsyncIterator[list[Bin]]:
-        """Every bin of the shard that has pages, some thousand pages at a time.
-
-        Begins at `place`, and moves it behind what was given.
+    async def walk(self, shard: int, place: Place = START) -> AsyncIterator[tuple[list[Bin], Place]]:
+        """Every bin of the shard that has pages, from a place on: some thousand pages at a time, and the
+        place behind them.
         """
-        place, group, size = place or Place(), list[Bin](), 0
+        group, size = list[Bin](), 0
         async for scan, names in self._bin_names(shard, place):
             for bin_ in await self.read(shard, names):
                 if bin_.ids:
@@ -104,11 +104,11 @@ class Bins:
                     size += len(bin_.ids)
             if size >= PAGES_AT_ONCE:
                 host_id, number, _ = names[-1]
-                place.scan, place.host_id, place.number = scan, host_id, number + 1
-                yield group
+                place = Place(scan, host_id, number + 1)
+                yield group, place
                 group, size = [], 0
         if group:
-            yield group
+            yield group, place
 
     async def _bin_names(self, shard: int, place: Place) -> AsyncIterator[tuple[int, list[BinName]]]:
         """Names of bins from a place on, as many at a time as are read together."""

@@ -21,7 +21,7 @@ LOW, HIGH = 1e-3, 1e12
 
 async def bins_of(world: World, url: str = PAGE) -> list[Bin]:
     shard = shard_of(parse_url(url).host_id, SHARDS)
-    return [page_bin async for group in Bins(world.server, SHARDS).walk(shard) for page_bin in group]
+    return [page_bin async for group, _ in Bins(world.server, SHARDS).walk(shard) for page_bin in group]
 
 
 async def reprice(world: World, bins: list[Bin], price: float, url: str = PAGE) -> int:

@@ -127,14 +127,14 @@ async def test_a_walk_from_any_place_meets_every_page_left_once(world: World) ->
     await world.put(*hosts_of(30), *urls_of(400))
     bins = Bins(world.server, SHARDS)
     for shard in range(SHARDS):
-        place, groups, places = Place(), [], []
-        async for group in bins.walk(shard, place):
+        groups, places = [], []
+        async for group, place in bins.walk(shard):
             groups.append([(b.host_id, page_id) for b in group for page_id in b.ids])
-            places.append(Place(place.scan, place.host_id, place.number))
+            places.append(place)
         pages = [page for group in groups for page in group]
         assert len(set(pages)) == len(pages) == (await world.frontier.shards.status())[shard].pages
         for done, begin in enumerate(places[:-1], 1):
             rest = [
-                (b.host_id, page_id) async for g in bins.walk(shard, begin) for b in g for page_id in b.ids
+                (b.host_id, page_id) async for g, _ in bins.walk(shard, begin) for b in g for page_id in b.ids
             ]
             assert rest == [page for group in groups[done:] for page in group]
