@@ -184,7 +184,7 @@ async def _export(settings: Settings, stream: BinaryIO, progress: Progress) -> N
 
 
 async def _lines(shards: Shards, walked: Bins, shard: int) -> AsyncIterator[list[bytes]]:
-    async for bins in walked.walk(shard):
+    async for bins, _ in walked.walk(shard):
         names = await shards.host_names(shard, [page_bin.host_id for page_bin in bins])
         found = zip(names, bins, strict=True)  # a host without a name was removed meanwhile
         yield [write_line(name, raw) for name, page_bin in found if name for raw in page_bin.records]

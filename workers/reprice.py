@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from functools import partial
 
 import numpy as np
@@ -19,11 +20,12 @@ from service.domain import Policy, Price
 from service.policy.interval import join, part
 from service.policy.valuation import Valuation, solve, solved, valuation_of
 from service.settings import Settings
-from service.store.bins import Bin, Bins, Place
+from service.store.bins import START, Bin, Bins, Place
 from service.store.connection import Server
 from service.store.control import Control
 from service.store.shards import Shards
 from service.store.sweeps import Sweeps
+from workers.ahead import ahead
 from workers.appraise import READY, Seen, look, models_of, rerank
 from workers.behind import Behind
 from workers.explore import FLOOR_SHARE, KEPT, Unseen, choose
@@ -81,8 +83,8 @@ class Repricer:
     ) -> bool:
         """Rank the rest of the pages; False if it had to stop before the end."""
         kept_at, behind = time.monotonic(), Behind()
-        async with behind:
-            async for bins, valuation in self._valued(shard, policy, sweep.place):
+        async with behind, aclosing(ahead(self._valued(shard, policy, sweep.place))) as groups:
+            async for bins, sweep.place, valuation in groups:
                 work = partial(rerank, bins, sweep.price, valuation, now_at, sweep.seen, anew=anew)
                 items = await asyncio.to_thread(work)
                 sweep.seen.renewed += await behind.start(self._bins.reprice(shard, items))
@@ -114,29 +116,32 @@ class Repricer:
 
     async def _valued(
         self, shard: int, policy: Policy, place: Place
-    ) -> AsyncIterator[tuple[list[Bin], Valuation]]:
-        """The shard's pages from a place on, some at a time, and how the policy values them."""
+    ) -> AsyncIterator[tuple[list[Bin], Place, Valuation]]:
+        """The shard's pages from a place on: some at a time, the place behind them, how they are valued."""
         valuation = valuation_of(policy)
         if valuation is not None:
-            async for bins in self._bins.walk(shard, place):
-                yield bins, valuation
+            async for bins, end in self._bins.walk(shard, place):
+                yield bins, end, valuation
             return
-        place.scan, place.host_id, place.number = 0, "", 0  # solved for together, so begun from the start
-        groups = [(bins, models_of(bins)) async for bins in self._bins.walk(shard)]
+        groups = [(bins, models_of(bins)) async for bins, _ in self._bins.walk(shard)]
         if not groups:
             return
         share = await self._share(shard) * (await self._control.bandwidth()).crawls_per_second
         believed = solve(policy.policy, join([model for _, model in groups]), share)
         at = 0
         for bins, model in groups:
-            end = at + len(model.silent_rate)
-            yield bins, solved(part(believed, slice(at, end)))
-            at = end
+            last = at + len(model.silent_rate)
+            yield (
+                bins,
+                START,
+                solved(part(believed, slice(at, last))),
+            )  # all together, so begun from the start
+            at = last
 
     async def _open_price(self, shard: int, policy: Policy, now_at: float) -> Price:
         """After a change of policy the old price says nothing: begin with the best values here."""
         seen = Seen()
-        async for bins, valuation in self._valued(shard, policy, Place()):
+        async for bins, _, valuation in self._valued(shard, policy, START):
             look(bins, valuation, now_at, seen)
         best = np.sort(seen.top)[::-1]
         if not len(best):

@@ -6,12 +6,12 @@ It is kept in the shard now and then: whoever sweeps the shard next goes on wher
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
 from service.domain import Price
-from service.store.bins import Place
+from service.store.bins import START, Place
 from service.store.wire import pack, unpack
 from workers.appraise import MOVED, Seen
 
@@ -23,7 +23,7 @@ class Sweep:
     price: Price
     begun_at: float
     seen: Seen
-    place: Place = field(default_factory=Place)
+    place: Place = START
 
     def pack(self) -> bytes:
         """All of it but the pages not seen for long: half a shard has enough of those."""

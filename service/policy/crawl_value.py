@@ -55,7 +55,8 @@ def most_value(depth: ArrayLike, model: Model) -> Floats:
     changes, silent = model.change_rate, np.asarray(model.silent_rate, dtype=np.float64)
     steeper = np.divide(changes, silent, out=np.full(np.shape(changes), np.inf), where=silent > 0)
     top = np.where(changes > 0, ceiling(model), 0.0)
-    return np.asarray(top * np.minimum(fading, np.where(rising > 0, rising * steeper, 0.0)))
+    slow = np.multiply(rising, steeper, out=np.zeros(np.shape(steeper)), where=rising > 0)  # no 0·∞
+    return np.asarray(top * np.minimum(fading, slow))
 
 
 def value_slope(depth: ArrayLike, model: Model) -> Floats:
@@ -154,31 +155,31 @@ def _cycle_sums(depth: Floats, weight: Floats, ratio: Floats) -> tuple[Floats, F
     log_fade = -(weight + np.log1p(1.0 / ratio))
     fresh = share * np.expm1(first * log_fade) / np.expm1(log_fade)
     none = np.zeros_like(depth)  # no term before the first: the tail bound then cannot hold
-    columns = (first, share * np.exp(first * log_fade), none, none, weight, ratio, np.exp(log_fade))
-    return _add_terms(depth, np.stack(columns), first.copy(), fresh)
+    columns = (first, share * np.exp(first * log_fade), none, none, depth, weight, ratio, np.exp(log_fade))
+    return _add_terms(np.stack(columns), first.copy(), fresh)
 
 
-def _add_terms(depth: Floats, state: Floats, crawls: Floats, fresh: Floats) -> tuple[Floats, Floats]:
+def _add_terms(state: Floats, crawls: Floats, fresh: Floats) -> tuple[Floats, Floats]:
     """Add to both sums term by term, for the pages that still need it.
 
     A page is done when y_i ≤ 0 or when the geometric bound t²/(t_before − t) on the tail of both
     sums (their terms are log-concave in i) falls below `TAIL`.
     """
-    page = np.arange(depth.size)
-    while page.size:
-        left = depth[page] - state[0] * state[4]
-        if not (left > 0).all():
-            page, state, left = page[left > 0], state[:, left > 0], left[left > 0]
-        index, share, crawl_before, fresh_before, _, ratio, fade = state
+    page = np.arange(crawls.size)
+    going = state[4] > state[0] * state[5]
+    while going.any():
+        page, state = page.compress(going), state.compress(going, axis=1)
+        index, share, crawl_before, fresh_before, depth, weight, ratio, fade = state
+        left = depth - index * weight
         scaled = ratio * left
         crawl = _reached(index, scaled)
         kept = share * _reached(index, scaled + left)
-        crawls[page] += crawl
-        fresh[page] += kept
-        going = crawl**2 > TAIL * crawls[page] * (crawl_before - crawl)
-        going |= kept**2 > TAIL * fresh[page] * (fresh_before - kept)
+        crawl_sum, kept_sum = crawls[page] + crawl, fresh[page] + kept
+        crawls[page], fresh[page] = crawl_sum, kept_sum
+        going = crawl * crawl > TAIL * crawl_sum * (crawl_before - crawl)
+        going |= kept * kept > TAIL * kept_sum * (fresh_before - kept)
         state[0], state[1], state[2], state[3] = index + 1.0, share * fade, crawl, kept
-        page, state = page[going], state[:, going]
+        going &= depth > state[0] * weight
     return crawls, fresh
 
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from service.store import keys
 from service.store.connection import Server
-from service.store.hosts import StoredHost, read_stored_host
+from service.store.hosts import StoredHost, read_extent, read_stored_host
 from service.store.pipe import Argument
 from service.store.records import CRAWLED, RANKING
 from service.store.wire import pairs
 
 HOSTS_AT_ONCE = 200  # found by one step of a scan
 BINS_AT_ONCE = 64  # read in one round trip, in less than a millisecond
-PAGES_AT_ONCE = 8192  # given to a worker together
+PAGES_AT_ONCE = 4096  # given to a worker together: few, so that it reads, ranks and writes side by side
 PAGES_PER_WRITE = 128  # re-ranked by one call, so that it takes about a millisecond
 WRITES_AT_ONCE = 2  # the server has the next call when it is done with one
 
@@ -39,7 +39,7 @@ class Bin:
     anchors_ms: list[tuple[int, float]]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where a walk goes on: at a bin of a host, among the hosts that one step of a scan finds."""
 
@@ -48,6 +48,7 @@ class Place:
     number: int = 0
 
 
+START = Place()
 BinName = tuple[str, int, float]  # host id, number, what the host's pages are served at
 _SIGNALS = slice(73, 75)  # of a record: how many since the last crawl
 _NONE = bytes(2)
@@ -62,13 +63,20 @@ class Bins:
         self._server = server
         self._prefixes = keys.shard_prefixes(shards)
 
-    async def hosts(self, shard: int, begin: int = 0) -> AsyncIterator[tuple[int, dict[str, StoredHost]]]:
-        """The shard's hosts by their ids, some at a time in order, and where a scan finds them again."""
+    async def hosts(self, shard: int) -> AsyncIterator[dict[str, StoredHost]]:
+        """The shard's hosts by their ids, some at a time."""
+        async for _, found in self._scan_hosts(shard):
+            yield {host_id.decode(): read_stored_host(raw) for host_id, raw in found}
+
+    async def _scan_hosts(
+        self, shard: int, begin: int = 0
+    ) -> AsyncIterator[tuple[int, list[tuple[bytes, bytes]]]]:
+        """The shard's hosts as they are kept, some at a time in order, and where a scan finds them again."""
         cursor, key = begin, keys.hosts(self._prefixes[shard])
         while True:
             following, found = await self._server.execute("HSCAN", key, cursor, "COUNT", HOSTS_AT_ONCE)
             if found:
-                yield cursor, {h.decode(): read_stored_host(raw) for h, raw in sorted(pairs(found))}
+                yield cursor, sorted(pairs(found))
             cursor = int(following)
             if cursor == 0:
                 return
@@ -91,12 +99,11 @@ class Bins:
             if cursor == 0:
                 return
 
-    async def walk(self, shard: int, place: Place | None = None) -> AsyncIterator[list[Bin]]:
-        """Every bin of the shard that has pages, some thousand pages at a time.
-
-        Begins at `place`, and moves it behind what was given.
+    async def walk(self, shard: int, place: Place = START) -> AsyncIterator[tuple[list[Bin], Place]]:
+        """Every bin of the shard that has pages, from a place on: some thousand pages at a time, and the
+        place behind them.
         """
-        place, group, size = place or Place(), list[Bin](), 0
+        group, size = list[Bin](), 0
         async for scan, names in self._bin_names(shard, place):
             for bin_ in await self.read(shard, names):
                 if bin_.ids:
@@ -104,21 +111,22 @@ class Bins:
                     size += len(bin_.ids)
             if size >= PAGES_AT_ONCE:
                 host_id, number, _ = names[-1]
-                place.scan, place.host_id, place.number = scan, host_id, number + 1
-                yield group
+                place = Place(scan, host_id, number + 1)
+                yield group, place
                 group, size = [], 0
         if group:
-            yield group
+            yield group, place
 
     async def _bin_names(self, shard: int, place: Place) -> AsyncIterator[tuple[int, list[BinName]]]:
         """Names of bins from a place on, as many at a time as are read together."""
         begin = (place.host_id, place.number)
         names: list[BinName] = []
-        async for scan, hosts in self.hosts(shard, place.scan):
-            for host_id, host in hosts.items():
+        async for scan, hosts in self._scan_hosts(shard, place.scan):
+            for raw_id, raw in hosts:
+                host_id, (price, bins) = raw_id.decode(), read_extent(raw)
                 first = begin[1] if host_id == begin[0] else 0
-                for number in range(first, host.bins if host_id >= begin[0] else 0):
-                    names.append((host_id, number, host.price))
+                for number in range(first, bins if host_id >= begin[0] else 0):
+                    names.append((host_id, number, price))
                     if len(names) == BINS_AT_ONCE:
                         yield scan, names
                         names = []
@@ -193,10 +201,12 @@ def _keyed_by(rankings: bytes) -> bytes:
 
 
 def _bin(name: BinName, stored: Any) -> Bin:
-    records = stored if isinstance(stored, dict) else dict(pairs(stored))
-    if not all(records.values()):  # a removed page left a gap
-        records = {page_id: raw for page_id, raw in records.items() if raw}
-    return Bin(*name, list(map(int, records)), list(records.values()), [])
+    is_paired = isinstance(stored, dict)  # which protocol version shaped the answer
+    ids, records = (list(stored), list(stored.values())) if is_paired else (stored[::2], stored[1::2])
+    if not all(records):  # a removed page left a gap
+        ids = [page_id for page_id, raw in zip(ids, records, strict=True) if raw]
+        records = [raw for raw in records if raw]
+    return Bin(*name, list(map(int, ids)), records, [])
 
 
 def _signalled(bin_: Bin) -> list[int]:

@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 
 _HEAD = struct.Struct("<6sdIIdd6s6sBH")
+_EXTENT = struct.Struct("<6xdI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +36,9 @@ def read_stored_host(raw: bytes) -> StoredHost:
         paused_until_ms=int.from_bytes(paused, "little"),
         name=raw[_HEAD.size + weights :].decode(),
     )
+
+
+def read_extent(raw: bytes) -> tuple[float, int]:
+    """What a walk needs of each of many hosts: what its pages are served at, and its number of bins."""
+    price, bins = _EXTENT.unpack_from(raw)
+    return price, bins

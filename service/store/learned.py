@@ -115,7 +115,7 @@ class Learned:
     async def all_sums(self, shard: int) -> list[bytes]:
         """The sums of every host of a shard that has any."""
         found: list[bytes] = []
-        async for _, hosts in self._bins.hosts(shard):
+        async for hosts in self._bins.hosts(shard):
             pipeline = self._server.pipeline()
             for host_id in hosts:
                 pipeline.execute_command("HGET", keys.host(self._prefixes[shard], host_id), "sums")

@@ -22,7 +22,7 @@ class Sweeps:
 
     async def forget_host_prices(self, shard: int) -> None:
         """What hosts were served at, which says nothing once pages have another value."""
-        async for _, hosts in self._bins.hosts(shard):
+        async for hosts in self._bins.hosts(shard):
             priced = [host_id for host_id, host in hosts.items() if host.price > 0]
             if priced:
                 await self._server.call("unprice", [self._prefixes[shard]], priced)

@@ -252,7 +252,7 @@ class Listener:
     async def _records(self, shards: list[int] | None = None) -> list[tuple[tuple[str, int], bytes]]:
         found = []
         for shard in shards or range(self._settings.shards):
-            async for bins in Bins(self._server, self._settings.shards).walk(shard):
+            async for bins, _ in Bins(self._server, self._settings.shards).walk(shard):
                 for page_bin in bins:
                     names = [(page_bin.host_id, page_id) for page_id in page_bin.ids]
                     found += zip(names, page_bin.records, strict=True)

@@ -21,7 +21,7 @@ LOW, HIGH = 1e-3, 1e12
 
 async def bins_of(world: World, url: str = PAGE) -> list[Bin]:
     shard = shard_of(parse_url(url).host_id, SHARDS)
-    return [page_bin async for group in Bins(world.server, SHARDS).walk(shard) for page_bin in group]
+    return [page_bin async for group, _ in Bins(world.server, SHARDS).walk(shard) for page_bin in group]
 
 
 async def reprice(world: World, bins: list[Bin], price: float, url: str = PAGE) -> int:
@@ -183,6 +183,31 @@ async def test_a_page_never_crawled_keeps_its_place(world: World) -> None:
     before = await world.state(PAGE)
     await reprice(world, await bins_of(world), HIGH)
     assert (await world.state(PAGE)).due_score == before.due_score
+
+
+async def test_a_promoted_page_keeps_its_place_and_those_beside_it_are_keyed_anew(world: World) -> None:
+    urls = urls_of(3)
+    await world.put(*urls)
+    for _ in urls:
+        world.advance(2)
+        await world.crawl()
+    address, promoted = parse_url(urls[0]), await world.state(urls[0])
+    shard = shard_of(address.host_id, SHARDS)
+    await world.frontier.shards.promote(shard, [(address.host_id, promoted.page_id)])
+    first = (await world.state(urls[0])).due_score
+    await reprice(world, await bins_of(world, urls[0]), HIGH, urls[0])
+    assert (await world.state(urls[0])).due_score == first
+    for url in urls[1:]:
+        assert (await world.state(url)).due_score >= DORMANT_ABOVE
+
+
+async def test_the_due_time_of_a_page_with_signals_follows_the_anchor_they_moved(world: World) -> None:
+    await crawled(world)
+    await world.signal(PAGE)
+    await reprice(world, await bins_of(world), LOW)
+    state, record = await world.state(PAGE), await world.record(PAGE)
+    assert state.anchor_ms < record.crawled_at_ms
+    assert state.due_score == pytest.approx(state.anchor_ms + record.interval_s * 1000, abs=1)
 
 
 async def test_repricing_twice_is_repricing_once(world: World) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
 import pytest
 
+import workers.reprice
 from service.address import parse_url, shard_of
 from service.domain import Price
 from service.store import bins as store_bins
 from service.store import keys
-from service.store.bins import Bins, Place
+from service.store.bins import Bin, Bins, Place, Rankings
 from service.store.sweeps import Sweeps
 from tests.store.audit import audit
 from tests.store.world import SHARDS, World, hosts_of, urls_of
@@ -62,6 +67,30 @@ async def test_a_sweep_at_nearly_the_same_price_writes_nothing(world: World) -> 
         await set_price(world, price)
         assert await repricer.sweep(shard, world.clock.now_at) == renewed
     await audit(world.settings.redis_url, SHARDS)
+
+
+@pytest.mark.usefixtures("small_steps")
+async def test_the_next_pages_are_asked_for_before_some_are_ranked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = await filled(world)
+    await set_price(world, 1.5 * PRICE)
+    world.advance(60)
+    asked, walk, rerank = threading.Semaphore(0), Bins.walk, workers.reprice.rerank
+
+    async def noted_walk(bins: Bins, shard: int, place: Place) -> AsyncIterator[tuple[list[Bin], Place]]:
+        async for piece in walk(bins, shard, place):
+            yield piece
+            asked.release()
+
+    def waiting_rerank(*args: Any, **options: Any) -> list[tuple[Bin, Rankings]]:
+        assert asked.acquire(timeout=10), "it reads nothing while it ranks"
+        return rerank(*args, **options)
+
+    monkeypatch.setattr(Bins, "walk", noted_walk)
+    monkeypatch.setattr(workers.reprice, "rerank", waiting_rerank)
+    repricer = Repricer(world.server, world.settings, world.clock)
+    assert await repricer.sweep(shard, world.clock.now_at) == 300
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -127,14 +156,14 @@ async def test_a_walk_from_any_place_meets_every_page_left_once(world: World) ->
     await world.put(*hosts_of(30), *urls_of(400))
     bins = Bins(world.server, SHARDS)
     for shard in range(SHARDS):
-        place, groups, places = Place(), [], []
-        async for group in bins.walk(shard, place):
+        groups, places = [], []
+        async for group, place in bins.walk(shard):
             groups.append([(b.host_id, page_id) for b in group for page_id in b.ids])
-            places.append(Place(place.scan, place.host_id, place.number))
+            places.append(place)
         pages = [page for group in groups for page in group]
         assert len(set(pages)) == len(pages) == (await world.frontier.shards.status())[shard].pages
         for done, begin in enumerate(places[:-1], 1):
             rest = [
-                (b.host_id, page_id) async for g in bins.walk(shard, begin) for b in g for page_id in b.ids
+                (b.host_id, page_id) async for g, _ in bins.walk(shard, begin) for b in g for page_id in b.ids
             ]
             assert rest == [page for group in groups[done:] for page in group]

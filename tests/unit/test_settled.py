@@ -122,3 +122,9 @@ def test_the_bound_is_tight_without_signals() -> None:
     deaf = Model(model.importance, model.change_rate, np.zeros(5000), np.zeros(5000))
     depth = np.linspace(0.01, 5.0, 5000)
     assert most_value(depth, deaf) == pytest.approx(crawl_value(depth, deaf), rel=1e-9)
+
+
+def test_the_bound_of_a_page_that_never_changes_is_nothing() -> None:
+    none = np.zeros(2)
+    never = Model(np.ones(2), none, none, none)
+    assert (most_value(np.array([0.0, 1.0]), never) == 0).all()

@@ -53,3 +53,22 @@ def test_kinds_of_calls_are_judged_apart() -> None:
         throttle.add("short", float(at), 0.0001)
     throttle.add("long", 100.0, 0.5)
     assert throttle.pause_s(100.5) == pytest.approx(0.5 - SPARE_S)
+
+
+def test_calls_side_by_side_take_their_share_of_the_time_and_no_more() -> None:
+    """Three callers of one server, which runs a call at a time, each in a millisecond."""
+    throttle, calls, now, free_at = Throttle(0.25), 4000, 0.0, 0.0
+    under_way: list[tuple[float, float]] = []  # when the answer comes, when it was sent
+    for _ in range(calls):
+        if len(under_way) == 3:
+            now = max(now, under_way[0][0])
+        while True:
+            for answer_at, sent_at in [call for call in under_way if call[0] <= now]:
+                throttle.add("call", sent_at, answer_at - sent_at)
+            under_way = [call for call in under_way if call[0] > now]
+            if throttle.pause_s(now) == 0:
+                break
+            now += throttle.pause_s(now)
+        free_at = max(free_at, now) + 0.001
+        under_way.append((free_at, now))
+    assert calls * 0.001 / (free_at + SPARE_S) == pytest.approx(0.25, rel=0.02)

@@ -8,16 +8,11 @@
 
 local ARGS_PER_BIN = 6
 local CEILING_AT = 9  -- where it starts in a ranking
-local CREDIT_END = 40  -- the byte of a record that holds the sign of its credit
 
--- What the due time of a waiting page was computed from, exactly; nil where that cannot be told.
-local function anchor_behind(record, interval_s, due)
-  if interval_s < 0 or due < -8e14 or due > 2.8e15 or byte(record, CREDIT_END) < 128 then return nil end
-  local interval_ms = interval_s * 1000
-  local anchor = due - interval_ms
-  anchor = anchor + -anchor % 1  -- rounded up
-  local again = anchor + interval_ms
-  return again - again % 1 == due and anchor or nil
+-- The anchor of a crawled page: its last crawl, unless it had signals since.
+local function anchor_of(record, anchors, id)
+  local crawled_at, signals = fields_of('<I6xxxxxxxxxxxH', record, HISTORY_AT)
+  return signals == 0 and crawled_at or tonumber(redis_call('ZSCORE', anchors, id))
 end
 
 -- The due time of a crawled page by a new ranking that does not go by its anchor.
@@ -27,6 +22,16 @@ local function due_without_anchor(record, ranking, interval_s, credit_s)
   return ranked_due(interval_s, 0, aged_since(nil, credit_s, r.crawled_at, r.signals))
 end
 
+-- The pages of these that are to be seen next, whatever they are worth.
+local function promoted_of(dues, ids, pages)
+  local promoted = {}
+  if redis_call('ZCOUNT', dues, '-inf', NEW_PAGES) == 0 then return promoted end
+  for at, due in ipairs(redis_call('ZMSCORE', dues, unpack(ids, 1, pages))) do
+    if due and due + 0 <= NEW_PAGES then promoted[ids[at]] = true end
+  end
+  return promoted
+end
+
 -- Writes the bin's rankings; returns how many, and whether a due time moved. `written` and `scored` are tables of
 -- the call, used again so that they need not grow again.
 local function reprice_bin(call, place, packed_ids, versions, rankings, keyed_by)
@@ -34,27 +39,23 @@ local function reprice_bin(call, place, packed_ids, versions, rankings, keyed_by
   local pages, written, scored, writes, scores = #versions, call.written, call.scored, 0, 0
   local ids, known = {fields_of(('Bc0'):rep(pages), packed_ids)}, {versions:byte(1, pages)}
   rankings, keyed_by = {fields_of(('c36'):rep(pages), rankings)}, {fields_of('<' .. ('ff'):rep(pages), keyed_by)}
-  local found, due_at = redis_call('HMGET', key, unpack(ids, 1, pages)), redis_call('ZMSCORE', dues, unpack(ids, 1, pages))
+  local found, is_promoted = redis_call('HMGET', key, unpack(ids, 1, pages)), promoted_of(dues, ids, pages)
   for at = 1, pages do
     local record, id = found[at], ids[at]
-    local flags, version, old_s
-    if record and record ~= '' then flags, version, old_s = fields_of('<BBxxf', record) end
+    local flags, version
+    if record then flags, version = byte(record, 1, 2) end
     if flags and version == known[at] then
-      local ranking, due = rankings[at], flags % 8 == 0 and due_at[at]
+      local ranking = rankings[at]
       writes = writes + 2
       written[writes - 1], written[writes] = id, sub(record, 1, RANKING_AT - 1) .. ranking .. sub(record, MODEL_AT)
-      due = due and due + 0 or PROMOTED
-      if due > NEW_PAGES then  -- crawled, waiting and not promoted
-        local moved, interval_s, credit_s = nil, keyed_by[2 * at - 1], keyed_by[2 * at]
+      if flags % 8 == 0 and flags % (2 * CRAWLED) >= CRAWLED and not is_promoted[id] then  -- it waits by its value
+        local interval_s, credit_s = keyed_by[2 * at - 1], keyed_by[2 * at]
+        scores = scores + 2
+        scored[scores] = id
         if interval_s >= 0 and credit_s < 0 then
-          local anchor = anchor_behind(record, old_s, due) or tonumber(redis_call('ZSCORE', anchors, id))
-          moved = ranked_due(interval_s, 0, anchor)
+          scored[scores - 1] = ranked_due(interval_s, 0, anchor_of(record, anchors, id))
         else
-          moved = due_without_anchor(record, ranking, interval_s, credit_s)
-        end
-        if moved ~= due then
-          scores = scores + 2
-          scored[scores - 1], scored[scores] = moved, id
+          scored[scores - 1] = due_without_anchor(record, ranking, interval_s, credit_s)
         end
       end
     end
