@@ -103,11 +103,11 @@ def _settle(answered: asyncio.Future[Leases | Nothing], answer: Answer) -> None:
 class Dispatcher:
     """Waiting requests of one process, and the calls that serve them."""
 
-    def __init__(self, serve: Serve, most: int = PAGES_PER_CALL, calls: int = CALLS_AT_ONCE) -> None:
-        """Serves at most so many pages by one call, and makes at most so many calls at a time."""
+    def __init__(self, serve: Serve, most: int = PAGES_PER_CALL, beside: int = 0) -> None:
+        """Serves at most so many pages by one call; calls take turns where `beside` pages or more wait."""
         self._serve = serve
         self._most = most
-        self._most_calls = calls
+        self._beside = beside
         self._fresh: list[Waiting] = []
         self._patient: list[Waiting] = []
         self._queue: deque[Waiting] = deque()
@@ -166,13 +166,26 @@ class Dispatcher:
     def _may_call(self) -> bool:
         """A second call follows the first once it serves as many; sooner, both would serve too few."""
         under_way = sum(map(len, self._under_way))
-        return not under_way or (len(self._under_way) < self._most_calls and len(self._queue) >= under_way)
+        if not under_way:
+            return True
+        if len(self._under_way) == CALLS_AT_ONCE or len(self._queue) < under_way:
+            return False
+        return not self._beside or (self._wanted() >= self._beside and not self._repeats())
+
+    def _wanted(self) -> int:
+        """Pages that those in the queue ask for."""
+        return sum(waiting.next_count for waiting in self._queue)
+
+    def _repeats(self) -> bool:
+        """Whether a retry is in the queue whose first try is under way: after it there will be an answer."""
+        tries = {waiting.request_id for waiting in chain(*self._under_way)} - {""}
+        return any(waiting.request_id in tries for waiting in self._queue)
 
     def _share(self) -> int:
         """Requests for one call: not all, unless they are few. The store would have nothing to do while their
         answers are made, and this process nothing before.
         """
-        others = sum(map(len, self._under_way)) if self._most_calls > 1 else self._answering
+        others = sum(map(len, self._under_way)) or (self._answering if self._beside else 0)
         return max(FEW, math.ceil((len(self._queue) + others) / GROUPS))
 
     async def _call(self, group: list[Waiting]) -> None:

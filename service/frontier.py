@@ -53,8 +53,9 @@ class Frontier:
         self._learned = Learned(server, settings.shards)
         self._pages = Pages(server, clock, settings.shards)
         if server.is_cluster:
-            # Its shards share a call's pages, and a retry finds its first try only in the same call.
-            self._dispatcher = Dispatcher(self._serve, PAGES_PER_CALL * FEW_SHARDS, calls=1)
+            # Its shards share a call's pages. Each call needs slots first, so a second must be worth it.
+            most = PAGES_PER_CALL * FEW_SHARDS
+            self._dispatcher = Dispatcher(self._serve, most, beside=most)
         else:
             self._dispatcher = Dispatcher(self._serve)
         self._register = Register(self._pages, self.control, settings.shards)

@@ -150,7 +150,7 @@ async def test_of_calls_one_at_a_time_each_serves_half_of_who_is_about(store: St
     """Else one request and all others would take turns: nobody was answered while the store works."""
     store.gate.clear()
     store.stock = 1000
-    dispatcher = Dispatcher(store.serve, calls=1)
+    dispatcher = Dispatcher(store.serve, beside=PAGES_PER_CALL)
     waiting = [asyncio.create_task(dispatcher.next("first", 1, 0.0))]
     await until(store, 1)
     waiting += [asyncio.create_task(dispatcher.next(str(at), 1, 0.0)) for at in range(2 * FEW - 1)]
@@ -158,6 +158,40 @@ async def test_of_calls_one_at_a_time_each_serves_half_of_who_is_about(store: St
     store.gate.set()
     await asyncio.gather(*waiting)
     assert [len(call) for call in store.calls] == [1, FEW, FEW - 1]
+    await dispatcher.close()
+
+
+async def test_a_second_call_may_have_to_be_worth_it(store: Store) -> None:
+    store.gate.clear()
+    store.stock = 1000
+    dispatcher = Dispatcher(store.serve, beside=50)
+    waiting = [asyncio.create_task(dispatcher.next(str(at), count, 0.0)) for at, count in enumerate((9, 20))]
+    await until(store, 1)
+    waiting += [asyncio.create_task(dispatcher.next(f"a{at}", 16, 0.0)) for at in range(3)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(store.calls) == 1  # 48 pages are asked for
+    waiting.append(asyncio.create_task(dispatcher.next("b", 2, 0.0)))
+    await until(store, 2)
+    store.gate.set()
+    assert [len(answer) for answer in await asyncio.gather(*waiting)] == [9, 20, 16, 16, 16, 2]
+    await dispatcher.close()
+
+
+async def test_a_retry_stays_behind_its_first_try(store: Store) -> None:
+    """Where calls are not run one after the other the second would be told of nothing."""
+    store.gate.clear()
+    store.stock = 1000
+    dispatcher = Dispatcher(store.serve, beside=1)
+    waiting = [asyncio.create_task(dispatcher.next("again", 2, 0.0))]
+    await until(store, 1)
+    waiting += [asyncio.create_task(dispatcher.next(each, 2, 0.0)) for each in ("other", "again")]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(store.calls) == 1
+    store.gate.set()
+    await asyncio.gather(*waiting)
+    assert [[ask[0] for ask in call] for call in store.calls] == [["again"], ["other", "again"]]
     await dispatcher.close()
 
 
