@@ -27,7 +27,6 @@ Give = Callable[[Answer], None]  # takes what there is for a caller; called once
 Ask = tuple[str, int, bool]  # request id or '', how many pages, whether it goes on with a batch
 Serve = Callable[[Sequence[Ask]], Awaitable[tuple[list[Leases], Nothing]]]
 PAGES_PER_CALL = 64  # so many are leased in a few milliseconds
-GROUPS = 2  # take turns: answers to the one are made while the store works on the other
 CALLS_AT_ONCE = 2  # the store has the next call when it is done with one
 FEW = 16  # requests that are not shared out among calls: a call has a cost of its own
 LONGEST_SLEEP_S = 0.25  # so that a dial turned up elsewhere is noticed while waiting for a far slot
@@ -186,7 +185,7 @@ class Dispatcher:
         answers are made, and this process nothing before.
         """
         others = sum(map(len, self._under_way)) or (self._answering if self._beside else 0)
-        return max(FEW, math.ceil((len(self._queue) + others) / GROUPS))
+        return max(FEW, math.ceil((len(self._queue) + others) / CALLS_AT_ONCE))
 
     async def _call(self, group: list[Waiting]) -> None:
         """One script call; the next is on its way before its answers are made."""

@@ -131,11 +131,8 @@ class Repricer:
         at = 0
         for bins, model in groups:
             last = at + len(model.silent_rate)
-            yield (
-                bins,
-                START,
-                solved(part(believed, slice(at, last))),
-            )  # all together, so begun from the start
+            # They are solved for all together, so the next sweep, too, begins from the start.
+            yield bins, START, solved(part(believed, slice(at, last)))
             at = last
 
     async def _open_price(self, shard: int, policy: Policy, now_at: float) -> Price:
