@@ -62,11 +62,12 @@ class Offers:
         time, those whose last turn is longest ago, but all of them while an offer holds: none has to be
         looked at between its turns.
         """
-        turns = [at for at in self._by_turn() if self._offers[at].worths]
-        offers = [self._offers[at] for at in turns]
-        is_rush = bool(turns) and soon >= max(RUSH_PAGES, TURN_PAGES * len(turns))
-        if not is_rush or any(offer.reason != PLENTY for offer in offers):
+        offers = [offer for offer in self._offers if offer.worths]
+        if not offers or soon < max(RUSH_PAGES, TURN_PAGES * len(offers)):
             return [], 0.0
+        if any(offer.reason != PLENTY for offer in offers):
+            return [], 0.0
+        turns = [at for at in self._by_turn() if self._offers[at].worths]
         least = min([offer.worths[-1] for offer in offers]) * AS_GOOD
         few = max(ceil(count * len(turns) / soon), ceil(count / PAGES_PER_SHARD))
         asked = min(count, PAGES_PER_SHARD * len(turns))

@@ -92,7 +92,8 @@ def test_what_cannot_all_be_true_is_refused(belief: Belief) -> None:
 
 @pytest.mark.parametrize("signals", [0.98, 1.0, 1.02])
 def test_beliefs_that_nearly_agree_are_taken(signals: float) -> None:
-    model_from(Belief(change_rate_per_day=1, precision=0.5, recall=0.5, signal_rate_per_day=signals))
+    said = Belief(change_rate_per_day=1, precision=0.5, recall=0.5, signal_rate_per_day=signals)
+    assert model_from(said) == pytest.approx((1.0, 0.5 / DAY_S, math.log(2), 1 / DAY_S))
 
 
 @given(
