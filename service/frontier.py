@@ -15,7 +15,7 @@ from typing import Any
 from service.address import Address, shard_of
 from service.calibration import Calibration
 from service.clock import Clock
-from service.dispatcher import PAGES_PER_CALL, Ask, Dispatcher, Give, Leases, Waiting
+from service.dispatcher import FEW, PAGES_PER_CALL, Ask, Dispatcher, Give, Leases, Waiting
 from service.domain import (
     Bandwidth,
     Host,
@@ -54,8 +54,7 @@ class Frontier:
         self._pages = Pages(server, clock, settings.shards)
         if server.is_cluster:
             # Its shards share a call's pages. Each call needs slots first, so a second must be worth it.
-            most = PAGES_PER_CALL * FEW_SHARDS
-            self._dispatcher = Dispatcher(self._serve, most, beside=most)
+            self._dispatcher = Dispatcher(self._serve, PAGES_PER_CALL * FEW_SHARDS, beside=FEW)
         else:
             self._dispatcher = Dispatcher(self._serve)
         self._register = Register(self._pages, self.control, settings.shards)

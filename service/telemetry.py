@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from service.timings import Timings
 
@@ -59,14 +59,9 @@ SIGNALS = Counter(
     registry=REGISTRY,
 )
 REQUEST_SECONDS = Timings("freshet_request_seconds", "Time to answer.", "route", _FAST)
-REGISTRY.register(REQUEST_SECONDS)
-REDIS_SECONDS = Histogram(
-    "freshet_redis_seconds",
-    "Time a store function took.",
-    ["script"],
-    buckets=_FAST,
-    registry=REGISTRY,
-)
+REDIS_SECONDS = Timings("freshet_redis_seconds", "Time a store function took.", "script", _FAST)
+for _timings in (REQUEST_SECONDS, REDIS_SECONDS):
+    REGISTRY.register(_timings)
 
 _MAX_SOURCES = 50
 _sources: set[str] = set()

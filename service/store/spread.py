@@ -23,6 +23,7 @@ from service.store.rows import PRICED, SLOT, VALUE, Row, read_leases, requests_f
 from service.store.wire import pack, unpack
 
 Part = tuple[Row, bytes]  # a page, and how its shard gave it
+SETTLED_WITHIN_S = 0.02  # so long the price may lag behind what is served where nobody asks for more
 log = logging.getLogger("freshet.store")
 
 
@@ -35,6 +36,7 @@ class Spread:
         self._prefixes = shard_prefixes(shards)
         self._offers = Offers(shards)
         self._unsettled = _Served()  # for the next `grant`
+        self._timer: asyncio.TimerHandle | None = None  # until they are settled without one
         self._settling: set[asyncio.Task[Any]] = set()  # held, or they might be collected
 
     async def next(
@@ -42,8 +44,7 @@ class Spread:
     ) -> tuple[str, float, list[list[Row]]]:
         """(word, retry_after_ms, leases per request) over all shards."""
         now = await self._clock.argument()
-        unsettled, self._unsettled = self._unsettled, _Served()
-        args = (now, lookahead_ms, *unsettled.packed(), *requests_for_pages(requests))
+        args = (now, lookahead_ms, *self._take_unsettled().packed(), *requests_for_pages(requests))
         reply = await self._server.call("grant", [CONTROL], args)
         word, now_ms, retry_ms = reply[0].decode(), float(reply[1]), float(reply[2])
         first, gap_ms, shares = float(reply[3]), float(reply[4]), unpack(reply[5])
@@ -110,17 +111,21 @@ class Spread:
             self._offers.note(shard, Offer(unpack(worths), now_ms, word.decode(), float(retry_ms)))
 
     def _settle_later(self, now: str, served: _Served) -> None:
-        """With the next `grant`, or by itself if none follows at once: its call is made in the next turn of
-        the loop.
-        """
-        self._settle_now(now)  # what another call left
-        self._unsettled = served
-        loop = asyncio.get_running_loop()
-        loop.call_soon(loop.call_soon, self._settle_now, now)
+        """With the next `grant`, or by itself if none follows soon."""
+        self._unsettled.add_all(served)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(SETTLED_WITHIN_S, self._settle_now, now)
+
+    def _take_unsettled(self) -> _Served:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        unsettled, self._unsettled = self._unsettled, _Served()
+        return unsettled
 
     def _settle_now(self, now: str) -> None:
-        if self._unsettled.count:
-            unsettled, self._unsettled = self._unsettled, _Served()
+        unsettled = self._take_unsettled()
+        if unsettled.count:
             task = asyncio.create_task(self._settle(now, unsettled))
             self._settling.add(task)
             task.add_done_callback(self._finish)
@@ -163,6 +168,11 @@ class _Served:
     def add(self, count: int, ranked_by: str, values: list[float]) -> None:
         self.count += count
         self.values.setdefault(ranked_by, []).extend(values)
+
+    def add_all(self, others: _Served) -> None:
+        self.count += others.count
+        for ranked_by, values in others.values.items():
+            self.values.setdefault(ranked_by, []).extend(values)
 
     def packed(self) -> tuple[int, bytes]:
         return self.count, pack(self.values)

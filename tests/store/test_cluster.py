@@ -54,6 +54,14 @@ async def test_shards_lie_on_every_primary(world: World, cluster: LocalCluster) 
     assert (await audit(cluster.url, SHARDS))["waiting"] == len(MANY)
 
 
+async def test_what_the_last_caller_got_is_counted_without_another_call(world: World) -> None:
+    await world.put(*MANY)
+    assert await world.next()
+    deadline = time.monotonic() + DEADLINE_S
+    while await world.frontier.control.granted() != 1:
+        assert time.monotonic() < deadline, "what was handed out is not counted"
+
+
 async def test_any_one_node_is_enough_to_find_the_others(cluster: LocalCluster) -> None:
     for member in cluster.primaries:
         server = Server(f"redis+cluster://127.0.0.1:1,{member.address}")
