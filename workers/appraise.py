@@ -79,7 +79,7 @@ def _anchors_ms(bins: list[Bin], crawled_ms: Floats) -> Floats:
     for page_bin in bins:
         for at, anchor_ms in page_bin.anchors_ms:
             anchors[begin + at] = anchor_ms
-        begin += len(page_bin.ids)
+        begin += len(page_bin.names)
     return anchors
 
 
@@ -126,21 +126,21 @@ def _by_bin(
 ) -> list[tuple[Bin, Rankings]]:
     """The rankings of the pages at these places, by their bins."""
     size = RANKING.itemsize
-    ends = np.cumsum([len(page_bin.ids) for page_bin in bins])
+    ends = np.cumsum([len(page_bin.names) for page_bin in bins])
     cuts = [0, *np.searchsorted(places, ends).tolist()]
     within = (places - np.repeat(ends, np.diff(cuts))).tolist()  # counted from the end of the bin
     items = []
     for page_bin, low, high in zip(bins, cuts, cuts[1:], strict=False):
         if high > low:
-            ids = [page_bin.ids[at] for at in within[low:high]]
-            items.append((page_bin, (ids, versions[low:high], rows[low * size : high * size])))
+            names = [page_bin.names[at] for at in within[low:high]]
+            items.append((page_bin, (names, versions[low:high], rows[low * size : high * size])))
     return items
 
 
 def _due_prices(bins: list[Bin], price: Price) -> NDArray[np.float64]:
     """Each page's due price: a host politeness holds back serves dearer pages, and is keyed by its own."""
     own = [_host_price(page_bin.host_price * (1 - price.slack), price) for page_bin in bins]
-    return np.repeat(np.array(own), [len(page_bin.ids) for page_bin in bins])
+    return np.repeat(np.array(own), [len(page_bin.names) for page_bin in bins])
 
 
 def _host_price(own: float, price: Price) -> float:

@@ -37,7 +37,7 @@ class Unseen:
         waiting = ((flags & CRAWLED) > 0) & ((flags & (LEASED | PARKED | HELD)) == 0)
         unseen_s: Floats = np.where(waiting, now_at - crawled_at_ms(heads) / 1000, 0.0)
         missed = unseen_s * np.maximum(heads["floor"], self.floor) / DAY_S
-        ends = np.cumsum([len(page_bin.ids) for page_bin in bins])
+        ends = np.cumsum([len(page_bin.names) for page_bin in bins])
         for kept, urgency, least in (
             (self.oldest, np.where(flags & FIXED, 0.0, unseen_s), 0.0),
             (self.starving, missed, 1.0),
@@ -60,7 +60,8 @@ def _names(bins: list[Bin], ends: NDArray[np.intp], places: NDArray[np.intp]) ->
     """The pages that stand at these places, counted over all bins."""
     numbers = np.searchsorted(ends, places, side="right")
     within = (places - ends[numbers]).tolist()  # counted from the end of the bin
-    return [(bins[at].host_id, bins[at].ids[back]) for at, back in zip(numbers.tolist(), within, strict=True)]
+    found = [(bins[at], back) for at, back in zip(numbers.tolist(), within, strict=True)]
+    return [(page_bin.host_id, int(page_bin.names[back])) for page_bin, back in found]
 
 
 def choose(

@@ -25,7 +25,7 @@ WRITES_AT_ONCE = 2  # the server has the next call when it is done with one
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """The pages of one bin of a host: ids and raw records in one order.
+    """The pages of one bin of a host: ids as the store writes them and raw records in one order.
 
     The anchor of a crawled page is its last crawl, unless it had signals since: those anchors stand in
     `anchors_ms`, with the page's place in that order.
@@ -34,9 +34,13 @@ class Bin:
     host_id: str
     number: int
     host_price: float
-    ids: list[int]
+    names: list[bytes]
     records: list[bytes]
     anchors_ms: list[tuple[int, float]]
+
+    @property
+    def ids(self) -> list[int]:
+        return list(map(int, self.names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,8 @@ START = Place()
 BinName = tuple[str, int, float]  # host id, number, what the host's pages are served at
 _SIGNALS = slice(73, 75)  # of a record: how many since the last crawl
 _NONE = bytes(2)
-_SIZES = [chr(size) for size in range(11)]  # of a page id as text, as one character
-Rankings = tuple[list[int], bytes, bytes]  # page ids, their versions, their rankings one after the other
+_SIZES = [bytes([size]) for size in range(11)]  # of a page id as text
+Rankings = tuple[list[bytes], bytes, bytes]  # pages by their ids, versions, rankings one after the other
 
 
 class Bins:
@@ -106,9 +110,9 @@ class Bins:
         group, size = list[Bin](), 0
         async for scan, names in self._bin_names(shard, place):
             for bin_ in await self.read(shard, names):
-                if bin_.ids:
+                if bin_.names:
                     group.append(bin_)
-                    size += len(bin_.ids)
+                    size += len(bin_.names)
             if size >= PAGES_AT_ONCE:
                 host_id, number, _ = names[-1]
                 place = Place(scan, host_id, number + 1)
@@ -152,7 +156,7 @@ class Bins:
         pipeline = self._server.pipeline()
         for bin_, places in signalled:
             key = keys.anchors(prefix, bin_.host_id, bin_.number)
-            pipeline.execute_command("ZMSCORE", key, *[bin_.ids[at] for at in places])
+            pipeline.execute_command("ZMSCORE", key, *[bin_.names[at] for at in places])
         for (bin_, places), scores in zip(signalled, await self._server.run(pipeline), strict=True):
             found = zip(places, scores, strict=True)
             bin_.anchors_ms.extend((at, float(score)) for at, score in found if score is not None)
@@ -165,22 +169,22 @@ class Bins:
         calls: list[list[Argument]] = []
         room = done = 0
         keyed_by = _keyed_by(b"".join([rankings for _, (_, _, rankings) in items]))
-        for bin_, (ids, versions, rankings) in items:
-            for at in range(0, len(ids), PAGES_PER_WRITE):
-                end = min(at + PAGES_PER_WRITE, len(ids))
+        for bin_, (names, versions, rankings) in items:
+            for at in range(0, len(names), PAGES_PER_WRITE):
+                end = min(at + PAGES_PER_WRITE, len(names))
                 if end - at > room:
                     calls.append([])
                     room = PAGES_PER_WRITE
                 calls[-1] += (
                     bin_.host_id,
                     bin_.number,
-                    _names(ids[at:end]),
+                    _sized(names[at:end]),
                     versions[at:end],
                     rankings[at * RANKING.itemsize : end * RANKING.itemsize],
                     keyed_by[(done + at) * 8 : (done + end) * 8],
                 )
                 room -= end - at
-            done += len(ids)
+            done += len(names)
         ways = [self._reprice_each(shard, calls[way::WRITES_AT_ONCE]) for way in range(WRITES_AT_ONCE)]
         return sum(await asyncio.gather(*ways))
 
@@ -189,9 +193,9 @@ class Bins:
         return sum(int(reply[1]) for reply in replies)
 
 
-def _names(ids: list[int]) -> bytes:
+def _sized(names: list[bytes]) -> bytes:
     """Page ids as text, with its size before each."""
-    return "".join([_SIZES[len(name)] + name for name in map(str, ids)]).encode()
+    return b"".join([_SIZES[len(name)] + name for name in names])
 
 
 def _keyed_by(rankings: bytes) -> bytes:
@@ -202,11 +206,11 @@ def _keyed_by(rankings: bytes) -> bytes:
 
 def _bin(name: BinName, stored: Any) -> Bin:
     is_paired = isinstance(stored, dict)  # which protocol version shaped the answer
-    ids, records = (list(stored), list(stored.values())) if is_paired else (stored[::2], stored[1::2])
+    names, records = (list(stored), list(stored.values())) if is_paired else (stored[::2], stored[1::2])
     if not all(records):  # a removed page left a gap
-        ids = [page_id for page_id, raw in zip(ids, records, strict=True) if raw]
+        names = [page for page, raw in zip(names, records, strict=True) if raw]
         records = [raw for raw in records if raw]
-    return Bin(*name, list(map(int, ids)), records, [])
+    return Bin(*name, names, records, [])
 
 
 def _signalled(bin_: Bin) -> list[int]:

@@ -30,7 +30,7 @@ async def reprice(world: World, bins: list[Bin], price: float, url: str = PAGE) 
     for page_bin in bins:
         heads = read_heads(page_bin.records)
         rows = ranking_rows(model_of(heads), Price(price, 0.1))
-        items.append((page_bin, (page_bin.ids, heads["version"].tobytes(), rows.tobytes())))
+        items.append((page_bin, (page_bin.names, heads["version"].tobytes(), rows.tobytes())))
     return await Bins(world.server, SHARDS).reprice(shard_of(parse_url(url).host_id, SHARDS), items)
 
 

@@ -199,7 +199,7 @@ class Walk:
 
     async def reprice(self) -> None:
         url = f"https://{self.generator.choice(HOSTS)}/"
-        bins = [page_bin for page_bin in await bins_of(self.world, url) if page_bin.ids]
+        bins = [page_bin for page_bin in await bins_of(self.world, url) if page_bin.names]
         await reprice(self.world, bins, 10 ** self.generator.uniform(-3, 8), url)
 
     async def grow(self) -> None:
