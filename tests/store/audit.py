@@ -12,7 +12,7 @@ from service.store.hosts import StoredHost, read_stored_host
 from service.store.keys import shard_prefixes
 from service.store.records import CRAWLED, HELD, LEASED, PARKED, read_heads
 
-NEVER_CRAWLED, NEW_PAGES, DORMANT = -4e15, -1e15, 4e15
+NEVER_CRAWLED, PROMOTED, NEW_PAGES, DORMANT = -4e15, -2e15, -1e15, 4e15
 
 
 async def audit(url: str, shards: int) -> dict[str, int]:
@@ -165,7 +165,8 @@ class _ShardAudit:
             yield f"{member} is in {[p for p, (is_there, _) in places.items() if is_there]}"
         if flags & LEASED:
             self.leased.add(member)
-        if due is not None and abs(due - due_score(head, anchor)) > 1:
+        is_promoted = due is not None and PROMOTED < due < NEW_PAGES and bool(flags & CRAWLED)
+        if due is not None and not is_promoted and abs(due - due_score(head, anchor)) > 1:
             yield f"{member} is due at {due}, its anchor says {due_score(head, anchor)}"
 
     def _indexes(self) -> Iterator[str]:

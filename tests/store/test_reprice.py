@@ -199,6 +199,7 @@ async def test_a_promoted_page_keeps_its_place_and_those_beside_it_are_keyed_ane
     assert (await world.state(urls[0])).due_score == first
     for url in urls[1:]:
         assert (await world.state(url)).due_score >= DORMANT_ABOVE
+    assert (await audit(world.settings.redis_url, SHARDS))["waiting"] == len(urls)
 
 
 async def test_the_due_time_of_a_page_with_signals_follows_the_anchor_they_moved(world: World) -> None:
