@@ -27,6 +27,7 @@ from workers.reprice import Repricer
 
 PAGES_VERIFIED = 50
 DEEPEST = 30.0  # beyond this depth a page is worth its ceiling in single precision
+OLDEST_S = 5e11  # before 1970: signals age a page no further than to there
 ANCHOR_ERROR_S, ANCHOR_ERROR = 0.002, 1e-6  # what rounding in the store may do to a page's anchor
 Report = Callable[[int], None]
 
@@ -168,7 +169,8 @@ class Driver:
             held = (await self._api.page(self._urls[page]))["effective_elapsed_s"]
             if self.book.is_new[page] and held is None:
                 continue
-            meant = self.book.effective_elapsed_s(page, self._clock.now_at)
+            now_at = self._clock.now_at
+            meant = min(self.book.effective_elapsed_s(page, now_at), now_at + OLDEST_S)
             deepest_s = DEEPEST / self.book.model.silent_rate[page]
             if held is not None and min(held, meant) > deepest_s:
                 continue  # worth its ceiling by either count
