@@ -18,7 +18,7 @@ from service.store import keys
 HALF = 0.5
 CONNECTIONS = 32
 LONGEST_S = 900.0  # a sweep that takes longer is given up
-POLL_S = 0.2
+POLL_S = 0.2  # more often, asking would take a share of the cores that are measured
 SETTINGS = {**state.SETTINGS, "FRESHET_REPRICE_S": "3600"}  # a worker sweeps at its start, then rests
 
 

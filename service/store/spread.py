@@ -172,7 +172,7 @@ class _Served:
     def add_all(self, others: _Served) -> None:
         self.count += others.count
         for ranked_by, values in others.values.items():
-            self.values.setdefault(ranked_by, []).extend(values)
+            self.add(0, ranked_by, values)
 
     def packed(self) -> tuple[int, bytes]:
         return self.count, pack(self.values)
