@@ -9,16 +9,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 
-import uvicorn
-from fastapi import FastAPI
-
 from service import __version__, logs
-from service.app import create_app
 from service.errors import SchedulerError
 from service.settings import Settings, read_settings
 from service.store.connection import Server
 from service.store.keyring import ROLES, Keyring
-from service.transport import UVICORN
 
 COMMANDS = {
     "up": "everything in one: embedded store, API and workers",
@@ -76,32 +71,23 @@ def _run(options: argparse.Namespace) -> int:
             f"`freshet {options.command}` needs FRESHET_REDIS_URL; `freshet up` brings its own"
         )
     if options.command == "work":
+        import uvloop
+
         from workers.loop import work
 
-        asyncio.run(work(settings))
+        uvloop.run(work(settings))
         return 0
     return serve(settings)
 
 
 def serve(settings: Settings) -> int:
     """Serve HTTP until told to stop."""
+    from service.serving import run
+
     refuse_open_door(settings)
     os.environ.update(as_environment(settings))
-    uvicorn.run(
-        "service.cli:app_from_environment",
-        factory=True,
-        host=settings.host,
-        port=settings.port,
-        workers=settings.api_processes,
-        **UVICORN,
-    )
+    run(settings)
     return 0
-
-
-def app_from_environment() -> FastAPI:
-    """What each API process runs."""
-    logs.configure()
-    return create_app(read_settings(os.environ, {}))
 
 
 def refuse_open_door(settings: Settings) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +75,14 @@ def test_the_domain_knows_only_addresses_and_errors() -> None:
     imported = {name for name in imports_of(ROOT / "service/domain.py") if is_within(name, "service")}
     allowed = ("service.address", "service.errors")
     assert all(any(is_within(name, module) for module in allowed) for name in imported)
+
+
+def test_the_command_and_the_workers_start_without_the_framework() -> None:
+    """It takes a second to import, and only the API needs it."""
+    heavy = ("fastapi", "pydantic", "uvicorn")
+    code = f"import sys, service.cli, workers.loop; print([name for name in {heavy} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 def test_only_the_store_knows_redis() -> None:
