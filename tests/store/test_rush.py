@@ -55,6 +55,17 @@ async def test_in_a_rush_shards_take_turns(make_world: MakeWorld) -> None:
     assert set.union(*calls) == set(range(RUSH_SHARDS))
 
 
+async def test_the_longer_a_rush_lasts_the_fewer_shards_a_call_changes(make_world: MakeWorld) -> None:
+    world = await due_world(make_world)
+    if world.server.is_cluster:
+        return  # where each call is one of a shard
+    for _ in range(100):
+        await call(world, 16, after_s=0.002)
+    changed = [shards_of(await call(world, 16, after_s=0.002)) for _ in range(32)]
+    assert max(map(len, changed[8:])) <= 2  # the first look of its tenth of a second was at all of them
+    assert len(set.union(*changed[8:])) >= 7
+
+
 async def calls_of_functions(world: World) -> int:
     """Made since the servers started."""
     stats = await world.server.everywhere("INFO", "commandstats")

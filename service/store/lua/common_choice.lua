@@ -177,10 +177,10 @@ local function by_worth(a, b) return a[WORTH] > b[WORTH] end
 -- A shortlist: the pages at or above the price in due order, and the nearest few if too few are due; best first.
 -- Also when the first host that was passed over will have rested. The order of new pages, and of those not due yet,
 -- is kept exactly; of the others a queue gives some in a row.
-local function gather(prefixes, now, wanted, order)
+local function gather(prefixes, now, wanted, spare, default_rest_ms)
   local queues, fronts = open_queues(prefixes, now)
   local found, hosts, near, rested_at = {}, {}, 0, INFINITE
-  local most, default_rest_ms = order.candidates + wanted, order.rest_ms
+  local most = wanted + spare
   local first, score, left = nil, INFINITE, 0
   while #found < most do
     score, left = fronts[first], left - 1

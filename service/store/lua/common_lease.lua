@@ -4,7 +4,6 @@
 local HOST_PRICE_WEIGHT = 0.05  -- of one served value in what a host that has to rest is served at
 local TOKEN_AT = HISTORY_AT + 6
 local SHORTLIST_MS = 100  -- how long what a look left over is chosen from: values hardly move meanwhile
-local PAGES_PER_LOOK = 112  -- found by one look, about
 local CLOCK_MS = 100  -- how often a shard that gives pages keeps the instant, so that a step back is seen there
 
 -- When the best of the pages that were read of a candidate's bin is due, after it has left.
@@ -151,8 +150,7 @@ local function rush_of(prefixes, now)
   local age_ms = rush and now - rush.at or -1
   if age_ms < 0 or age_ms >= SHORTLIST_MS then
     local is_recent = age_ms >= 0 and age_ms < 2 * SHORTLIST_MS
-    local turns = is_recent and min(floor(rush.count / PAGES_PER_LOOK), floor(#prefixes / 2)) or 0
-    rush = {at = now, count = 0, turns = turns, turn = 0}
+    rush = {at = now, looks = 0, turns = is_recent and min(rush.looks, #prefixes) or 0, turn = 0}
     rushes[prefixes[1]] = rush
   end
   return rush
@@ -168,13 +166,16 @@ end
 -- pages than wanted, all of them due and none new.
 local function look(prefixes, now, wanted, order, rush)
   local takes_turns = rush.turns > 1 and rush.turn > 0 and shortlists[prefixes[1]]
-  local list, rested_at = gather(takes_turns and some_of(prefixes, rush) or prefixes, now, wanted, order)
-  list.is_plenty = #list >= order.candidates + wanted and list.near == 0 and list[1][DUE] > NEW_PAGES
+  local some, spare = prefixes, order.candidates
+  if takes_turns then some, spare = some_of(prefixes, rush), spare / 2 end
+  local list, rested_at = gather(some, now, wanted, spare, order.rest_ms)
+  rush.looks = rush.looks + 1
+  list.is_plenty = #list >= spare + wanted and list.near == 0 and list[1][DUE] > NEW_PAGES
   if list.is_plenty then
     rush.turn = rush.turn % max(rush.turns, 1) + 1
   else
     rush.turns = 0
-    if takes_turns then return gather(prefixes, now, wanted, order) end
+    if takes_turns then return gather(prefixes, now, wanted, order.candidates, order.rest_ms) end
   end
   return list, rested_at
 end
@@ -194,7 +195,6 @@ local function fill(prefixes, now, raw, offset, order)
     if #pages == before then break end
   end
   shortlists[prefixes[1]] = list
-  rush.count = rush.count + #pages
   return pages, rested_at, list
 end
 
