@@ -13,12 +13,14 @@ from loadtest.bench import state
 from loadtest.bench.plan import Bench
 from loadtest.bench.resp import Store
 from loadtest.bench.servers import Stack, stack
+from loadtest.bench.stalls import stalls_per_s
 from loadtest.bench.web import Web, get
 
 SLOW_US = 5000
 SLOW_KEPT = 100_000
 CONNECTIONS = 8
 PAGES_PER_HOST = 50
+STALLS = f"a process that only looks at the clock: pauses over {SLOW_US // 1000} ms"
 
 
 def load_name(pages: int) -> str:
@@ -41,6 +43,10 @@ def slow_name(pages: int) -> str:
     return f"{pages:,} pages: calls over {SLOW_US // 1000} ms"
 
 
+def slow_share_name(pages: int) -> str:
+    return f"{slow_name(pages)} per second of the store's"
+
+
 def growth(bench: Bench) -> None:
     """A store for every size, filled one after the other and then watched in turns."""
     sizes = sorted(bench.plan.sizes)
@@ -51,6 +57,8 @@ def growth(bench: Bench) -> None:
         for number in range(bench.plan.rounds):
             bench.step(f"round {number + 1} of {bench.plan.rounds}: growth")
             _watch(bench, stacks)
+            stalls = stalls_per_s(SLOW_US / 1e6, bench.plan.window_s)
+            bench.findings.add("growth", STALLS, stalls, "/s", "nothing else running")
         for pages, made in stacks.items():
             _note_slow_calls(bench, made, pages)
 
@@ -93,6 +101,7 @@ def _note_slow_calls(bench: Bench, made: Stack, pages: int) -> None:
     """Since the store was started: loading, ageing, ranking and serving."""
     slow = _slow_calls(made.store)
     bench.findings.add("growth", slow_name(pages), len(slow), "calls")
+    bench.findings.add("growth", slow_share_name(pages), len(slow) / made.store.cpu_s(), "/s")
     longest: dict[str, list[float]] = {}
     for microseconds, function in slow:
         longest.setdefault(function, []).append(microseconds / 1000)
