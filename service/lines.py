@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from service.address import url_of
-from service.api.instants import parse_instant, render_instant
+from service.api.instants import parse_instant, render_instant, render_ms
 from service.api.pages import read_page
 from service.api.schemas import Instant, PageInput, Short
 from service.domain import NewOutcome, NewPage
@@ -72,7 +72,7 @@ def write_line(host: str, raw: bytes) -> bytes:
         recall=float(model.recall[0]) if known else None,
         min_crawls_per_day=record.min_crawls_per_day or None,
         fixed=bool(record.flags & FIXED),
-        last_crawled_at=render_instant(record.crawled_at_ms / 1000) if record.flags & CRAWLED else None,
+        last_crawled_at=render_ms(record.crawled_at_ms) if record.flags & CRAWLED else None,
         etag=record.etag or None,
         last_modified=render_instant(record.modified) if record.modified else None,
         state="leased" if record.flags & LEASED else "parked" if record.flags & PARKED else "waiting",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from service.timings import Timings
+from service.timings import Count, Timings
 
 REGISTRY = CollectorRegistry()
 
@@ -42,7 +42,7 @@ WORKER_RUN = Gauge(
 BYTES_PER_PAGE = Gauge(
     "freshet_bytes_per_page", "Memory the store uses, per page registered.", registry=REGISTRY
 )
-NEXT_PAGES = Counter("freshet_next_pages_total", "Pages handed out.", registry=REGISTRY)
+NEXT_PAGES = Count("freshet_next_pages_total", "Pages handed out.")
 NEXT_EMPTY = Counter(
     "freshet_next_empty_total",
     "Requests for pages answered with none.",
@@ -60,8 +60,8 @@ SIGNALS = Counter(
 )
 REQUEST_SECONDS = Timings("freshet_request_seconds", "Time to answer.", "route", _FAST)
 REDIS_SECONDS = Timings("freshet_redis_seconds", "Time a store function took.", "script", _FAST)
-for _timings in (REQUEST_SECONDS, REDIS_SECONDS):
-    REGISTRY.register(_timings)
+for _metric in (NEXT_PAGES, REQUEST_SECONDS, REDIS_SECONDS):
+    REGISTRY.register(_metric)
 
 _MAX_SOURCES = 50
 _sources: set[str] = set()

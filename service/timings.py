@@ -1,5 +1,5 @@
-"""A histogram for what is timed tens of thousands of times a second: the metrics library's own takes a lock
-per number and looks through the buckets one by one. Only for the thread of the event loop.
+"""Metrics of what happens tens of thousands of times a second: the metrics library's own take a lock per
+number, and its histogram looks through the buckets one by one. Only for the thread of the event loop.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import cast
 
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import INF, floatToGoString
 
@@ -64,3 +64,22 @@ class Timings(Collector):
     def describe(self) -> Iterator[Metric]:
         """Its name, so that no other metric gets it."""
         yield Metric(self._name, self._documentation, "histogram")
+
+
+class Count(Collector):
+    """How often something happened."""
+
+    def __init__(self, name: str, documentation: str) -> None:
+        self._name = name
+        self._documentation = documentation
+        self._created_at = time.time()
+        self._total = 0
+
+    def inc(self, amount: int) -> None:
+        self._total += amount
+
+    def collect(self) -> Iterator[Metric]:
+        name, documentation = self._name, self._documentation
+        yield CounterMetricFamily(name, documentation, value=self._total, created=self._created_at)
+
+    describe = collect

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, cast
 
 from uvicorn import Config
@@ -15,6 +16,12 @@ from service.dispatcher import Waiting
 Reply = Callable[[int, bytes, bytes], None]  # status, lines of headers, body; to be called once
 Take = Callable[[bytes, Reply], Waiting | None]
 TAKE = "take"  # where an application that takes requests as they are keeps its `Take` in its lifespan state
+
+
+@lru_cache(maxsize=2)
+def _lines_of(headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    """The server's own headers as they are sent: the same for a second."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 class _Gathering:
@@ -112,9 +119,9 @@ class OnePacket(HttpToolsProtocol):
         self._taken = None
         if self.transport.is_closing():  # the caller hung up meanwhile
             return
-        usual = [b"%b: %b\r\n" % line for line in self.server_state.default_headers]
+        usual = _lines_of(tuple(self.server_state.default_headers))
         last = b"connection: close\r\n" if self._is_last else b""
-        self.transport.write(b"".join([STATUS_LINE[status], *usual, lines, last, b"\r\n", body]))
+        self.transport.write(b"".join([STATUS_LINE[status], usual, lines, last, b"\r\n", body]))
         self.server_state.total_requests += 1
         self._wait_for_more()
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from service.address import Address, url_of
-from service.api.instants import render_instant
+from service.api.instants import render_ms
 from service.api.schemas import ModelOut, PageAnswer, PageRow
 from service.beliefs import stored_value
 from service.domain import Policy, Price
@@ -53,7 +53,7 @@ def explain(address: Address, state: PageState, price: Price, policy: Policy, le
         importance=float(record.model.importance[0]),
         min_crawls_per_day=record.min_crawls_per_day,
         model=_model(record, learnt),
-        last_crawled_at=render_instant(record.crawled_at_ms / 1000) if crawled else None,
+        last_crawled_at=render_ms(record.crawled_at_ms) if crawled else None,
         effective_elapsed_s=elapsed_s if crawled else None,
         signals=record.signals,
         freshness=math.exp(-depth) if crawled else 0.0,
@@ -138,11 +138,11 @@ def _due_at(state: PageState) -> str | None:
     score = state.due_score
     if score is None or score >= min(DORMANT_ABOVE, LAST_INSTANT_MS):
         return None
-    return render_instant(max(0.0, score / 1000) if score > NEVER_CRAWLED_BELOW else state.now_ms / 1000)
+    return render_ms(max(0.0, score) if score > NEVER_CRAWLED_BELOW else state.now_ms)
 
 
 def _instant(at_ms: float | None) -> str | None:
-    return None if at_ms is None else render_instant(at_ms / 1000)
+    return None if at_ms is None else render_ms(at_ms)
 
 
 def _reason(record: Record, state: PageState, price: Price, value: float, top: float) -> str:

@@ -20,7 +20,12 @@ class InvalidInstant(SchedulerError):
 
 
 def render_instant(at: float) -> str:
-    minute, milliseconds = divmod(round(at * 1_000_000) // 1000, 60_000)
+    return render_ms(at * 1000)
+
+
+def render_ms(at_ms: float) -> str:
+    """An instant as the store has it, in milliseconds; parts of one are cut off, but for rounding errors."""
+    minute, milliseconds = divmod(int(at_ms + 0.0005), 60_000)
     return f"{_minute(minute)}{_SECONDS[milliseconds // 1000]}{_MILLISECONDS[milliseconds % 1000]}"
 
 

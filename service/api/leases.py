@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from service.api.auth import allow
 from service.api.body import Rejected, decode, json_answer
 from service.api.deps import frontier_of
-from service.api.instants import render_instant
+from service.api.instants import render_ms
 from service.api.openapi import documented
 from service.api.schemas import ExtendAnswer, ExtendLeases, ReleaseAnswer, ReleaseLeases
 from service.domain import LeaseKey
@@ -31,7 +31,7 @@ async def extend(request: Request) -> Response:
         if word in REASONS:
             rejected.append(Rejected(place, REASONS[word]))
         else:
-            expires_at = render_instant(float(word) / 1000)
+            expires_at = render_ms(float(word))
             extended.append({"lease": body.leases[place], "lease_expires_at": expires_at})
     return json_answer(ExtendAnswer(extended, sorted(rejected, key=lambda r: r.index)))
 

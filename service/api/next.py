@@ -15,7 +15,7 @@ from service.address import url_of
 from service.api.auth import allow
 from service.api.body import JSON, RawResponse
 from service.api.deps import frontier_of
-from service.api.instants import render_instant
+from service.api.instants import render_instant, render_ms
 from service.api.openapi import documented
 from service.api.schemas import LeaseOut, NextAnswer
 from service.dispatcher import Leases
@@ -114,13 +114,13 @@ def _render(
         freshness, elapsed_s, crawled_at = 0.0, None, None
     else:
         freshness, elapsed_s = exp(-silent_rate * elapsed_ms / 1000), elapsed_ms / 1000
-        crawled_at = render_instant(crawled_ms / 1000)
+        crawled_at = render_ms(crawled_ms)
     return LeaseOut(
         url_of(host, path),
         host,
         f"{host_id}.{page_id:x}.{token:x}",
-        render_instant(expires_ms / 1000),
-        render_instant(slot_ms / 1000),
+        render_ms(expires_ms),
+        render_ms(slot_ms),
         value,
         freshness,
         elapsed_s,
