@@ -174,9 +174,9 @@ end
 
 local function by_worth(a, b) return a[WORTH] > b[WORTH] end
 
--- A shortlist: the pages at or above the price in due order, as many as are wanted and some to spare, and the nearest few
--- if too few are due; best first. Also when the first host that was passed over will have rested. The order of new pages, and of those not due yet,
--- is kept exactly; of the others a queue gives some in a row.
+-- A shortlist: the pages at or above the price in due order, as many as are wanted and some to spare, and the nearest
+-- few if too few are due; best first. Also when the first host that was passed over will have rested. The order of new
+-- pages, and of those not due yet, is kept exactly; of the others a queue gives some in a row.
 local function gather(prefixes, now, wanted, spare, default_rest_ms)
   local queues, fronts = open_queues(prefixes, now)
   local found, hosts, near, rested_at = {}, {}, 0, INFINITE
