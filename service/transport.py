@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, cast
 
@@ -18,10 +18,12 @@ Take = Callable[[bytes, Reply], Waiting | None]
 TAKE = "take"  # where an application that takes requests as they are keeps its `Take` in its lifespan state
 
 
-@lru_cache(maxsize=2)
-def _lines_of(headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
-    """The server's own headers as they are sent: the same for a second."""
+def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Headers as they are sent."""
     return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+_usual_lines = lru_cache(maxsize=2)(lines_of)  # the server's own are the same for a second
 
 
 class _Gathering:
@@ -119,7 +121,7 @@ class OnePacket(HttpToolsProtocol):
         self._taken = None
         if self.transport.is_closing():  # the caller hung up meanwhile
             return
-        usual = _lines_of(tuple(self.server_state.default_headers))
+        usual = _usual_lines(tuple(self.server_state.default_headers))
         last = b"connection: close\r\n" if self._is_last else b""
         self.transport.write(b"".join([STATUS_LINE[status], usual, lines, last, b"\r\n", body]))
         self.server_state.total_requests += 1

@@ -43,10 +43,6 @@ def slow_name(pages: int) -> str:
     return f"{pages:,} pages: calls over {SLOW_US // 1000} ms"
 
 
-def slow_share_name(pages: int) -> str:
-    return f"{slow_name(pages)} per second of the store's"
-
-
 def growth(bench: Bench) -> None:
     """A store for every size, filled one after the other and then watched in turns."""
     sizes = sorted(bench.plan.sizes)
@@ -101,7 +97,9 @@ def _note_slow_calls(bench: Bench, made: Stack, pages: int) -> None:
     """Since the store was started: loading, ageing, ranking and serving."""
     slow = _slow_calls(made.store)
     bench.findings.add("growth", slow_name(pages), len(slow), "calls")
-    bench.findings.add("growth", slow_share_name(pages), len(slow) / made.store.cpu_s(), "/s")
+    bench.findings.add(
+        "growth", f"{slow_name(pages)} per second of the store's", len(slow) / made.store.cpu_s(), "/s"
+    )
     longest: dict[str, list[float]] = {}
     for microseconds, function in slow:
         longest.setdefault(function, []).append(microseconds / 1000)

@@ -19,7 +19,7 @@ from service.api.next import answer_of, page_headers, render_pages
 from service.api.problems import problem_of, render
 from service.dispatcher import Answer, Waiting
 from service.frontier import Frontier
-from service.transport import Reply
+from service.transport import Reply, lines_of
 
 MOST_BYTES = 2048  # of a head: more is not plain, and is not worth remembering
 _NEXT = HOT["GET", "/next"]
@@ -92,11 +92,7 @@ def _write(found: Answer) -> tuple[int, bytes, bytes]:
 
 
 def _parts_of(response: Response) -> tuple[int, bytes, bytes]:
-    return response.status_code, _lines(response.raw_headers), bytes(response.body)
+    return response.status_code, lines_of(response.raw_headers), bytes(response.body)
 
 
-def _lines(headers: list[tuple[bytes, bytes]]) -> bytes:
-    return b"".join([b"%b: %b\r\n" % header for header in headers])
-
-
-_PAGES_LINES = _lines(page_headers(b"%d"))
+_PAGES_LINES = lines_of(page_headers(b"%d"))

@@ -120,8 +120,8 @@ local notes = {}
 -- Forgotten where a page comes to stand ready.
 local shortlists = {}
 
--- By the first shard of a call: how many looks were needed since `at`, how many before, so many `turns` are taken now,
--- and which is the next.
+-- By the first shard of a call: how many looks were needed since `at` because a shortlist was used up, how many before,
+-- so many `turns` are taken now, and which is the next.
 local rushes = {}
 
 -- By control hash: the generation of answers (common_answers.lua) that was last seen to expire.

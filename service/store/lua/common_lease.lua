@@ -165,11 +165,12 @@ end
 -- A new shortlist, and when a host that was passed over will have rested. Looks take turns only while each finds more
 -- pages than wanted, all of them due and none new.
 local function look(prefixes, now, wanted, order, rush)
-  local takes_turns = rush.turns > 1 and rush.turn > 0 and shortlists[prefixes[1]]
+  local is_used_up = shortlists[prefixes[1]]  -- the last one; else it was forgotten, and the best may be anywhere
+  local takes_turns = is_used_up and rush.turns > 1 and rush.turn > 0
   local some, spare = prefixes, order.candidates
   if takes_turns then some, spare = some_of(prefixes, rush), spare / 2 end
   local list, rested_at = gather(some, now, wanted, spare, order.rest_ms)
-  rush.looks = rush.looks + 1
+  if is_used_up then rush.looks = rush.looks + 1 end
   list.is_plenty = #list >= spare + wanted and list.near == 0 and list[1][DUE] > NEW_PAGES
   if list.is_plenty then
     rush.turn = rush.turn % max(rush.turns, 1) + 1
