@@ -14,12 +14,11 @@ from loadtest.bench.plan import Bench
 from loadtest.bench.resp import Store
 from loadtest.bench.servers import Stack, stack
 from loadtest.bench.stalls import stalls_per_s
-from loadtest.bench.web import Web, get
+from loadtest.bench.web import MANY_PER_HOST, Web, get
 
 SLOW_US = 5000
 SLOW_KEPT = 100_000
 CONNECTIONS = 8
-PAGES_PER_HOST = 50
 STALLS = f"a process that only looks at the clock: pauses over {SLOW_US // 1000} ms"
 
 
@@ -61,7 +60,7 @@ def growth(bench: Bench) -> None:
 
 def _fill(bench: Bench, made: Stack, pages: int) -> None:
     """Load and age the pages; notes speed, memory and slow calls."""
-    findings, web = bench.findings, Web(pages, PAGES_PER_HOST)
+    findings, web = bench.findings, Web(pages, MANY_PER_HOST)
     made.wait()
     made.store.run("CONFIG", "SET", "slowlog-log-slower-than", SLOW_US)
     made.store.run("CONFIG", "SET", "slowlog-max-len", SLOW_KEPT)

@@ -11,7 +11,7 @@ from loadtest.bench.figures import percentile
 from loadtest.bench.plan import Bench
 from loadtest.bench.resp import Store
 from loadtest.bench.servers import Stack, child, stack
-from loadtest.bench.web import Web, get
+from loadtest.bench.web import MANY_PER_HOST, Web, get
 from service.settings import Settings
 from service.store import keys
 
@@ -35,7 +35,7 @@ def reprice(bench: Bench) -> None:
     pages, findings = bench.plan.sweep_pages, bench.findings
     with stack(SETTINGS) as made:
         made.wait()
-        state.prepare(made, bench.load, Web(pages), bench.step)
+        state.prepare(made, bench.load, Web(pages, MANY_PER_HOST), bench.step)
         for number in range(bench.plan.rounds):
             bench.step(f"round {number + 1} of {bench.plan.rounds}: sweeping {pages:,} pages")
             peak = bench.press(made.service.port, get("/next"), CONNECTIONS)
@@ -47,6 +47,8 @@ def reprice(bench: Bench) -> None:
             findings.add("reprice", sweep_name(pages), seconds, "s")
             findings.add("reprice", kept_name(pages), _rate(busy) / _rate([alone]), "×")
             findings.add("reprice", f"{pages:,} pages: served without", _rate([alone]), "requests/s")
+            empty = f"{pages:,} pages: answers without a page while sweeping"
+            findings.add("reprice", empty, 100 * _empty_share(busy), "%")
             latencies = [latency for tally in busy for latency in tally.latencies]
             for name, share in (("p50", 0.5), ("p99", 0.99)):
                 without, meanwhile = alone.latency(share), percentile(latencies, share)
@@ -81,6 +83,12 @@ def _serve(bench: Bench, made: Stack, rate: float, seconds: float) -> Tally:
 def _rate(tallies: list[Tally]) -> float:
     """Pages handed out per second over several loads."""
     return sum(tally.statuses[200] for tally in tallies) / sum(tally.seconds for tally in tallies)
+
+
+def _empty_share(tallies: list[Tally]) -> float:
+    """Of the answers, those that handed nothing out."""
+    answers = sum(tally.statuses.total() for tally in tallies)
+    return 1 - sum(tally.statuses[200] for tally in tallies) / answers
 
 
 class _Watch(threading.Thread):

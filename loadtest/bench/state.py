@@ -34,12 +34,12 @@ SETTINGS = {
     "FRESHET_LEASE_S": "3600",  # so that none runs out before it is given back
 }
 DESCRIPTION = (
-    "73-byte URLs on hosts of very different sizes (10 pages each on average, 50 for `growth`, one host with "
-    "a tenth of all), every page with a model of its own, crawled once within 20 days, one in eleven "
-    f"with a signal waiting, about {DUE_SHARE:.0%} due. Politeness on: hosts rest {REST_S} s after a lease. "
-    "Bandwidth 1,000,000 crawls/s, so that the pace never empties. What is leased in a measurement is given "
-    "back after it (outcomes: with a fetch time just after the page's last one), so that every round finds "
-    "the same state."
+    "73-byte URLs on hosts of very different sizes (10 pages each on average, 50 for `growth` and `reprice`, "
+    "one host with a tenth of all), every page with a model of its own, crawled once within 20 days, one in "
+    f"eleven with a signal waiting, about {DUE_SHARE:.0%} due. Politeness on: hosts rest {REST_S} s after a "
+    "lease. Bandwidth 1,000,000 crawls/s, so that the pace never empties. What is leased in a measurement is "
+    "given back after it (outcomes: with a fetch time just after the page's last one), so that every round "
+    "finds the same state."
 )
 Step = Callable[[str], None]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 PAGES_AT_ONCE = 1000
 PAGES_PER_HOST = 10  # of the web that is served from, so that politeness does not decide
+MANY_PER_HOST = 50  # of webs of many pages: 20,000 hosts for a million
 LARGE_SHARE = 10  # one page in so many is of the largest host
 OLDEST_S, YOUNGEST_S = 20 * 86400.0, 3600.0
 GOLDEN, SILVER, BRONZE = 0.6180339887, 0.4142135624, 0.3027756377

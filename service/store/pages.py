@@ -48,6 +48,7 @@ class Pages:
         self._server = server
         self._clock = clock
         self._prefixes = shard_prefixes(shards)
+        self._all_shards = " ".join(self._prefixes)
         self._spread = Spread(server, clock, shards)
 
     async def put(self, calls: Sequence[PutCall]) -> list[list[str | bytes]]:
@@ -95,8 +96,8 @@ class Pages:
         order = pack_order(lease_s=lease_s, lookahead_s=lookahead_s, rest_s=rest_s, salt=salt)
         if self._server.is_cluster:
             return await self._spread.next(requests, order, lookahead_s * 1000)
-        args = (await self._clock.argument(), order, *requests_for_pages(requests))
-        reply = await self._server.call("next", [CONTROL, *self._prefixes], args)
+        args = (await self._clock.argument(), order, self._all_shards, *requests_for_pages(requests))
+        reply = await self._server.call("next", [CONTROL], args)
         return reply[0].decode(), reply[1] / 1000, [read_leases(raw) for raw in reply[2:]]
 
     async def close(self) -> None:

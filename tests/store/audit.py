@@ -9,7 +9,7 @@ from typing import Any
 import redis.asyncio as redis_asyncio
 
 from service.store.hosts import StoredHost, read_stored_host
-from service.store.keys import shard_prefixes
+from service.store.keys import CONTROL, shard_prefixes
 from service.store.records import CRAWLED, HELD, LEASED, PARKED, read_heads
 
 NEVER_CRAWLED, PROMOTED, NEW_PAGES, DORMANT = -4e15, -2e15, -1e15, 4e15
@@ -19,10 +19,14 @@ async def audit(url: str, shards: int) -> dict[str, int]:
     """Raises AssertionError with every contradiction found; returns how many pages are in which state."""
     async with _connected(url) as client:
         stores = [await _read(client, prefix) for prefix in shard_prefixes(shards)]
+        clocks = [await client.hmget(CONTROL, "raw", "offset")]
+    metas = [store.get("meta", {}) for store in stores]
+    clocks += [(meta.get(b"raw"), meta.get(b"offset")) for meta in metas]
+    now = max(float(raw or 0) + float(offset or 0) for raw, offset in clocks)
     faults: list[str] = []
     counts = dict.fromkeys(("waiting", "leased", "held", "parked"), 0)
     for store in stores:
-        faults += _ShardAudit(store, counts).faults()
+        faults += _ShardAudit(store, counts, now).faults()
     assert not faults, "\n".join(faults)
     return counts
 
@@ -66,9 +70,10 @@ def _plain(value: Any) -> Any:
 
 
 class _ShardAudit:
-    def __init__(self, store: dict[str, Any], counts: dict[str, int]) -> None:
+    def __init__(self, store: dict[str, Any], counts: dict[str, int], now: float) -> None:
         self.store = store
         self.counts = counts
+        self.now = now  # the latest instant anything was done at: a shard that gives no page keeps none
         self.meta = {k.decode(): v.decode(errors="replace") for k, v in store.get("meta", {}).items()}
         self.leases: dict[str, float] = store.get("leases", {})
         self.held: dict[str, float] = store.get("held", {})
@@ -113,14 +118,15 @@ class _ShardAudit:
         """A host waits by its best page; where that is due before its rest ends, by that end."""
         if due is not None and NEW_PAGES < due < rest_until and rest_until > 0:
             self.turns[host_id] = rest_until
-        elif host_id in self.resting:  # new pages wait for the end of a rest, and its timer
-            if self.resting[host_id] != rest_until or due is None or due > NEW_PAGES:
+            if host_id in self.resting:
+                yield f"{host_id} takes turns, and rests until {self.resting[host_id]} besides"
+        elif host_id in self.resting:  # its pages wait for the end of a rest, and its timer
+            if self.resting[host_id] != rest_until or due is None:
                 yield f"{host_id} rests until {self.resting[host_id]}, is due at {due}, says {rest_until}"
         elif due is not None:
             self.awake[host_id] = due
-            now = float(self.meta.get("raw", 0)) + float(self.meta.get("offset", 0))
-            if due < rest_until and rest_until > now + 100:
-                yield f"{host_id} is awake at {now} though it rests until {rest_until}"
+            if due < rest_until and rest_until > self.now + 100:
+                yield f"{host_id} is awake at {self.now} though it rests until {rest_until}"
 
     def _bin(
         self, host_id: str, number: int, bins: int, records: dict[bytes, bytes], dues: dict[str, float]

@@ -7,9 +7,11 @@ from itertools import pairwise
 import pytest
 
 from service.address import parse_url
+from service.domain import Policy
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
-from tests.store.world import SHARDS, World, urls_of
+from tests.store.world import SHARDS, World, outcome, urls_of
+from workers.reprice import Repricer
 
 DAY_S = 86400.0
 EXACT = 1e-5  # seconds; instants are doubles of some 1.7e9 s
@@ -52,6 +54,31 @@ async def test_a_batch_takes_one_page_of_a_resting_host(make_world: MakeWorld) -
     await world.put(*urls_of(10, "one.example"), *urls_of(10, "two.example"))
     assert sorted(lease.host for lease in await world.next(20)) == ["one.example", "two.example"]
     assert (await world.why()).reason in ("pace", "politeness")
+
+
+async def test_hosts_that_rest_do_not_stand_before_others_whose_pages_are_not_due_yet(
+    make_world: MakeWorld,
+) -> None:
+    """Their next pages are due sooner than any other, but no slot is lost for that."""
+    world = await make_world(min_delay_s=60.0)
+    hosts = [f"h{number}.example" for number in range(400)]  # more than one look would pass over
+    pages = [url for host in hosts for url in urls_of(3, host)]
+    await world.put(*pages, change_rate_per_day=1.0)
+    begun_at = world.clock.now_at - 10_000
+    crawls = [outcome(url=url, fetched_at=begun_at + at) for at, url in enumerate(pages)]
+    assert set(await world.frontier.record_outcomes(crawls)) == {"accepted"}
+    await world.frontier.control.open_price(40_000.0, Policy().value_name)
+    await Repricer(world.server, world.settings, world.clock).sweep_all(world.clock.now_at)
+    assert (await world.state(pages[0])).due_score > world.clock.now_at * 1000
+    for _ in range(2):
+        served = set()
+        for _ in hosts:
+            world.advance(0.01)
+            served.add((await world.lease()).host)
+        assert served == set(hosts)
+        assert (await world.why()).reason == "politeness"
+        await audit(world.settings.redis_url, SHARDS)
+        world.advance(60)
 
 
 async def test_a_resting_host_is_the_reason_and_names_its_end(make_world: MakeWorld) -> None:

@@ -8,7 +8,8 @@
 --   <shard>:hosts         hash: what there is of each host but its pages, packed (common_host.lua), by host id
 --   <shard>:awake         zset: hosts by the due time of their best page
 --   <shard>:turns         zset: hosts whose best page is due before their rest ends, by that end, also when it has passed
---   <shard>:resting       zset: such hosts while they rest, where that page was never crawled or is promoted, by that end
+--   <shard>:resting       zset: hosts that come back to `awake` at the end of their rest, by that end: such hosts where
+--                         that page was never crawled or is promoted, and those that stood in the way of others
 --   <shard>:leases        zset: `<host>:<page>` by the instant the lease expires
 --   <shard>:held          zset: `<host>:<page>` by the instant the page waits again
 --   <shard>:parked        zset: `<host>:<page>` by the instant it was parked

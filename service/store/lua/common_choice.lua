@@ -6,7 +6,8 @@ local FIRST_VALUE = 'ncis/freshness'  -- what pages are ranked by before anybody
 local PAGES_PER_HOST, BINS_PER_HOST = 16, 4  -- looked at, at most
 local PAGES_PER_RESTING_HOST = 2  -- of a host that gives one page and then rests
 local NEAR_HOSTS = 8  -- looked at, beyond those wanted, where too few pages are due
-local HEADS = 8  -- hosts of a queue read at a time
+local MOST_PASSED = 256  -- hosts at rest that are passed over by one look
+local HEADS, MOST_HEADS = 8, 64  -- hosts of a queue read at first, and at most at a time
 local IN_A_ROW = 4  -- taken of one queue before the queues are compared again, where all are due
 local NOTE_MS = 1000  -- how long what is remembered of a shard is believed
 
@@ -29,8 +30,9 @@ end
 
 -- The next hosts of a queue; the score of the first.
 local function read_heads(queue)
-  local heads = redis_call('ZRANGE', queue.key, queue.read, queue.read + HEADS - 1, 'WITHSCORES')
-  queue.heads, queue.raws, queue.at, queue.read = heads, false, 1, queue.read + HEADS
+  local size = min(max(HEADS, queue.read), MOST_HEADS)
+  local heads = redis_call('ZRANGE', queue.key, queue.read, queue.read + size - 1, 'WITHSCORES')
+  queue.heads, queue.raws, queue.at, queue.size, queue.read = heads, false, 1, size, queue.read + size
   return heads[2] and heads[2] + 0 or INFINITE  -- a sum is cheaper than tonumber
 end
 
@@ -52,7 +54,7 @@ local function open_queues(prefixes, now)
     end
     for _, place in ipairs({'awake', 'turns'}) do
       local queue = {prefix = prefix, note = note, place = place, key = prefix .. ':' .. place, dues = prefix .. ':d:',
-        records = prefix .. ':r:', read = 0, at = 1, heads = false, raws = false}
+        records = prefix .. ':r:', read = 0, size = 0, at = 1, heads = false, raws = false}
       fronts[#fronts + 1] = read_heads(queue)
       queues[#fronts] = queue
     end
@@ -75,7 +77,7 @@ local function step(queue)
   local at = queue.at + 2
   queue.at = at
   local following = queue.heads[at + 1]
-  return following and following + 0 or at > 2 * HEADS and read_heads(queue) or INFINITE
+  return following and following + 0 or at > 2 * queue.size and read_heads(queue) or INFINITE
 end
 
 -- What a page that was never crawled or is promoted is worth, in the order of their scores and above all others.
@@ -172,14 +174,24 @@ local function look_at(found, hosts, queue, now, default_rest_ms)
   end
 end
 
+-- Has the next host of a queue step aside until it has rested: hosts at rest pile up before pages that are not due yet,
+-- as the others are taken from between them. `passed` has by shard where such hosts go.
+local function step_aside(passed, queue, rests_until)
+  local prefix, hid, note = queue.prefix, queue.heads[queue.at], queue.note
+  passed[prefix] = passed[prefix] or {}
+  move(passed[prefix], 'resting', rests_until, hid)
+  move(passed[prefix], NOT.awake, hid)
+  if note.wake and rests_until < note.wake then note.wake = rests_until end
+end
+
 local function by_worth(a, b) return a[WORTH] > b[WORTH] end
 
 -- A shortlist: the pages at or above the price in due order, as many as are wanted and some to spare, and the nearest
--- few if too few are due; best first. Also when the first host that was passed over will have rested. The order of new
+-- if too few are due; best first. Also when the first host that was passed over will have rested. The order of new
 -- pages, and of those not due yet, is kept exactly; of the others a queue gives some in a row.
 local function gather(prefixes, now, wanted, spare, default_rest_ms)
   local queues, fronts = open_queues(prefixes, now)
-  local found, hosts, near, rested_at = {}, {}, 0, INFINITE
+  local found, hosts, near, passed, passes, rested_at = {}, {}, 0, {}, 0, INFINITE
   local most = wanted + spare
   local first, score, left = nil, INFINITE, 0
   while #found < most do
@@ -193,16 +205,22 @@ local function gather(prefixes, now, wanted, spare, default_rest_ms)
     if score > now and queue.place == 'turns' then  -- all its hosts rest still
       fronts[first] = INFINITE
     else
-      if score > now then
-        near = near + 1
-        if near > NEAR_HOSTS + wanted or #found >= wanted and near > NEAR_HOSTS / 2 then break end
-      end
+      local is_near = score > now
+      if is_near and (#found >= max(wanted, 1) and near + passes >= NEAR_HOSTS / 2
+          or near >= NEAR_HOSTS + wanted or passes >= MOST_PASSED) then break end
       rests_until = look_at(found, hosts, queue, now, default_rest_ms)
+      if is_near and rests_until then
+        passes = passes + 1
+        step_aside(passed, queue, rests_until)
+      elseif is_near then
+        near = near + 1
+      end
       fronts[first] = step(queue)
     end
     if rests_until and rests_until < rested_at then rested_at = rests_until end
   end
+  for prefix, moves in pairs(passed) do move_hosts(prefix, moves) end  -- not before: queues are read by place
   table.sort(found, by_worth)
-  found.at, found.first, found.hosts, found.near = now, 1, hosts, near
+  found.at, found.first, found.hosts, found.near = now, 1, hosts, near + passes
   return found, rested_at
 end

@@ -2,9 +2,11 @@
 -- Promise: a slot is granted once, slots are 1/bandwidth apart and never caught up; a leased page is out
 -- of every sorted set until its outcome or expiry; a host is left alone for its rest; the same request id
 -- within a minute gets the same leases. Nothing is spent when nothing is leased.
--- KEYS: the control hash, then the shards to choose from (all of them).
+-- KEYS: the control hash.
 -- ARGV: now_ms or '' for the server's clock;
 --       packed '<dddH': lease_ms, lookahead_ms, rest_ms (where a host has no delay of its own), salt (1..65535);
+--       the shards to choose from (all of them), a space between: only in a cluster must keys be named as such, and
+--       16 of them would take the server as long as reading the control hash;
 --       the requests in the order of arrival, as `open_requests` (common_pace.lua) takes them.
 -- Reply: 'leased', or why somebody got nothing ('pace', 'politeness', 'no-pages', 'paused'); microseconds until
 --        asking again may help; then per request its pages one after the other, packed as `lease`
@@ -13,10 +15,22 @@
 local CANDIDATES = 64  -- pages looked at, besides one per page wanted
 
 -- After a step back of the clock everybody goes on from the latest instant anybody had kept.
-local function agree_on_clock(keys, now, raw)
-  for at = 2, #keys do now = math.max(now, (clock(keys[at] .. ':meta', raw))) end
-  for at = 1, #keys do keep_clock(at == 1 and keys[1] or keys[at] .. ':meta', raw, now - raw, true) end
+local function agree_on_clock(control, prefixes, now, raw)
+  for _, prefix in ipairs(prefixes) do now = math.max(now, (clock(prefix .. ':meta', raw))) end
+  keep_clock(control, raw, now - raw, true)
+  for _, prefix in ipairs(prefixes) do keep_clock(prefix .. ':meta', raw, now - raw, true) end
   return now, now - raw
+end
+
+-- The shards that stand in one text: always the same, so that it is taken apart once.
+local shards_in = {}
+local function split_shards(text)
+  if not shards_in[text] then
+    local prefixes = {}
+    for prefix in text:gmatch('%S+') do prefixes[#prefixes + 1] = prefix end
+    shards_in[text] = prefixes
+  end
+  return shards_in[text]
 end
 
 local function slots_of(pace, count)
@@ -42,19 +56,18 @@ local function hand_out(asked, shares, pages)
 end
 
 register('next', function(keys, args)
-  local control = keys[1]
+  local control, prefixes = keys[1], split_shards(args[3])
   local stored = read_control(control)
   local now, raw, offset, stale, stepped = clock_of(stored, args[1])
-  if stepped then now, offset = agree_on_clock(keys, now, raw) end
+  if stepped then now, offset = agree_on_clock(control, prefixes, now, raw) end
   local lease_ms, lookahead_ms, rest_ms, salt = fields_of('<dddH', args[2])
-  local asked, pace = open_requests(control, args, 3, now), pace_of(stored, now)
+  local asked, pace = open_requests(control, args, 4, now), pace_of(stored, now)
   local reason, retry_ms = pace.reason, pace.retry_ms
   local pages, rested_at = {}, nil
   if asked.total > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
     local shares, count = share_slots(asked, pace, now, lookahead_ms)
     local order = {slots = slots_of(pace, count), lease_ms = lease_ms, rest_ms = rest_ms, salt = salt,
       candidates = CANDIDATES, least = 0, pace = pace}
-    local prefixes = {unpack(keys, 2)}
     pages, rested_at = fill(prefixes, now, raw, offset, order)
     pace.slot, pace.granted = pace.slot + #pages * pace.gap_ms, pace.granted + #pages
     retry_ms = pace.slot - GRACE_MS - now
