@@ -56,6 +56,19 @@ async def test_a_batch_takes_one_page_of_a_resting_host(make_world: MakeWorld) -
     assert (await world.why()).reason in ("pace", "politeness")
 
 
+async def test_a_page_added_while_its_host_takes_turns_comes_after_the_rest(make_world: MakeWorld) -> None:
+    """Its host had been waiting for the end of the same rest, but for pages that were due already."""
+    world = await make_world(min_delay_s=1.0)
+    await crawl_long_ago(world, 3)
+    await world.lease()
+    (added,) = urls_of(1, "one.example/added")
+    await world.put(added)
+    await audit(world.settings.redis_url, SHARDS)
+    assert (await world.why()).reason == "politeness"
+    world.advance(1)
+    assert (await world.lease()).url == added
+
+
 async def test_hosts_that_rest_do_not_stand_before_others_whose_pages_are_not_due_yet(
     make_world: MakeWorld,
 ) -> None:

@@ -105,6 +105,7 @@ end
 -- was (not `moved`), the earliest of the pages that came (`due`) tells enough.
 local function place_hosts(shard, hosts, now)
   local moves, awake, turns = {}, places_were(shard, hosts)
+  local stood = {awake = awake, turns = turns, resting = {}}
   for _, host in ipairs(hosts) do
     local hid, due = host.hid, host.due
     local was = awake[hid] and 'awake' or turns[hid] and 'turns' or host.rest_until > 0 and 'resting'
@@ -118,7 +119,7 @@ local function place_hosts(shard, hosts, now)
     end
     local place, score
     if due then place, score = place_of(host, due, now) end
-    if place and score ~= (place == 'awake' and awake or turns)[hid] then move(moves, place, score, hid) end
+    if place and score ~= stood[place][hid] then move(moves, place, score, hid) end
     if was and was ~= place then move(moves, NOT[was], hid) end
   end
   move_hosts(shard, moves)

@@ -6,7 +6,7 @@
 
 register('release', function(keys, args)
   local shard = keys[1]
-  local now = enter(shard, args[1])
+  local now, raw, offset, stale = enter(shard, args[1])
   local reply = {'released'}
   for _, item in ipairs(cmsgpack.unpack(args[2])) do
     local hid, wanted_id, token = unpack(item)
@@ -26,5 +26,6 @@ register('release', function(keys, args)
     end
     reply[#reply + 1] = word
   end
+  keep_clock(shard .. ':meta', raw, offset, stale)
   return reply
 end)
