@@ -32,7 +32,7 @@ class Register:
         self._terms: tuple[float, Terms] | None = None
         self._gate = asyncio.Semaphore(TRIPS_AT_ONCE)
 
-    async def put(self, pages: Sequence[NewPage]) -> list[str]:
+    async def put(self, pages: Sequence[NewPage], *, ranked_at_once: int = RANKED_AT_ONCE) -> list[str]:
         """'added', 'updated' or a refusal per page.
 
         One round trip per 64 pages of a shard for new pages and whole models; a second for known pages of
@@ -40,7 +40,7 @@ class Register:
         """
         terms = await self._current_terms()
         examples, which = distinct(pages)
-        answers = await self._send(pages, which, await _said_first(examples, terms))
+        answers = await self._send(pages, which, await _said_first(examples, terms, ranked_at_once))
         for _ in range(UPDATE_TRIES):
             if answers.count("added") == len(answers):
                 break
@@ -91,12 +91,12 @@ class Register:
         return self._terms[1]
 
 
-async def _said_first(pages: Sequence[NewPage], terms: Terms) -> Sayings:
+async def _said_first(pages: Sequence[NewPage], terms: Terms, at_once: int) -> Sayings:
     """What is said of pages that may be new, worked out in parts: others have their turn between them."""
     whole = Sayings([], [], bytearray(), {})
-    for begin in range(0, len(pages), RANKED_AT_ONCE):
+    for begin in range(0, len(pages), at_once):
         await asyncio.sleep(0)
-        part = first_sayings(pages[begin : begin + RANKED_AT_ONCE], terms)
+        part = first_sayings(pages[begin : begin + at_once], terms)
         whole.heads.extend(part.heads)
         whole.dues.extend(part.dues)
         whole.hows.extend(part.hows)

@@ -5,25 +5,38 @@ The stores of all sizes stay up, so that they are compared with each other in th
 
 from __future__ import annotations
 
+import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from loadtest.bench import state
 from loadtest.bench.plan import Bench
 from loadtest.bench.resp import Store
-from loadtest.bench.servers import Stack, stack
+from loadtest.bench.servers import Stack, child, stack, store_only
 from loadtest.bench.stalls import stalls_per_s
 from loadtest.bench.web import MANY_PER_HOST, Web, get
 
 SLOW_US = 5000
 SLOW_KEPT = 100_000
 CONNECTIONS = 8
+MOST_IMPORTED = 1_000_000
 STALLS = f"a process that only looks at the clock: pauses over {SLOW_US // 1000} ms"
 
 
 def load_name(pages: int) -> str:
     return f"{pages:,} pages: loaded per second"
+
+
+def import_name(pages: int) -> str:
+    return f"{pages:,} pages: imported per second"
+
+
+def most_imported(sizes: Sequence[int]) -> int:
+    """How many pages `freshet import` is given."""
+    return min(max(sizes), MOST_IMPORTED)
 
 
 def memory_name(pages: int) -> str:
@@ -56,6 +69,7 @@ def growth(bench: Bench) -> None:
             bench.findings.add("growth", STALLS, stalls, "/s", "nothing else running")
         for pages, made in stacks.items():
             _note_slow_calls(bench, made, pages)
+    _import(bench, Web(most_imported(sizes), MANY_PER_HOST))
 
 
 def _fill(bench: Bench, made: Stack, pages: int) -> None:
@@ -75,6 +89,23 @@ def _fill(bench: Bench, made: Stack, pages: int) -> None:
     findings.add("growth", f"{pages:,} pages: a past for all", time.perf_counter() - began, "s")
     used = int(made.store.info("memory")["used_memory"]) - loaded.empty_bytes
     findings.add("growth", memory_name(pages), used / pages, "bytes")
+
+
+def _import(bench: Bench, web: Web) -> None:
+    """The same pages in the same order from a file, each time into an empty store."""
+    with tempfile.TemporaryDirectory(prefix="freshet-bench-") as folder:
+        path = Path(folder) / "pages"
+        with path.open("w") as file:
+            file.writelines(f"{web.page(number)}\n" for number in range(web.pages))
+        for number in range(bench.plan.rounds):
+            bench.step(f"round {number + 1} of {bench.plan.rounds}: importing {web.pages:,} pages")
+            with store_only() as made:
+                began = time.perf_counter()
+                with child("service", "import", str(path), FRESHET_REDIS_URL=made.url) as process:
+                    if process.wait() != 0:
+                        raise state.Refused("freshet import refused lines of the bench")
+                rate = web.pages / (time.perf_counter() - began)
+            bench.findings.add("growth", import_name(web.pages), rate, "pages/s", "start-up included")
 
 
 def _watch(bench: Bench, stacks: dict[int, Stack]) -> None:

@@ -92,13 +92,19 @@ def test_blocks_hold_every_line_once_and_never_a_whole_long_one() -> None:
     lines = [b"a%d\n" % at for at in range(LINES_PER_BLOCK + 3)]
     lines[5] = b"x" * 3 * MOST_LINE_BYTES + b"\n"
     blocks = list(read_blocks(io.BytesIO(b"".join(lines))))
-    assert [(first, len(block)) for first, block in blocks] == [
-        (1, LINES_PER_BLOCK),
-        (LINES_PER_BLOCK + 1, 3),
-    ]
-    assert len(blocks[0][1][5]) == MOST_LINE_BYTES + 1
-    assert blocks[0][1][6] == b"a6\n"
-    assert blocks[1][1][-1] == lines[-1]
+    assert [len(block) for block in blocks] == [LINES_PER_BLOCK, 3]
+    assert len(blocks[0][5][1]) == MOST_LINE_BYTES + 1
+    assert blocks[0][6] == (7, b"a6\n")
+    assert blocks[1][-1] == (LINES_PER_BLOCK + 3, lines[-1])
+
+
+def test_lines_of_a_host_are_in_a_row_and_in_their_order() -> None:
+    hosts = 7
+    urls = [f"https://h{at % hosts}.example/{at}" for at in range(LINES_PER_BLOCK + 1)]
+    lines = [url if at % 2 else json.dumps({"url": url}) for at, url in enumerate(urls)]
+    numbers = [n for block in read_blocks(io.BytesIO("\n".join(lines).encode())) for n, _ in block]
+    assert sorted(numbers) == list(range(1, len(lines) + 1))
+    assert numbers == sorted(numbers, key=lambda number: ((number - 1) % hosts, number))
 
 
 @pytest.mark.parametrize("processes", ["0", "65", "many"])
