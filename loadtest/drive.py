@@ -49,6 +49,7 @@ class Plan:
     min_crawls_per_day: float | None = None  # likewise,
     policy: str | None = None  # likewise
     objective: str | None = None  # likewise
+    min_delay_s: float = 0.0  # politeness: seconds between two crawls of a host
 
 
 class Driver:
@@ -189,7 +190,9 @@ async def simulate(
 ) -> Run:
     """Run a plan against a service of its own over an empty store."""
     first_rate = plan.schedule.steps[0][1] / UNIT_S
-    settings = Settings(redis_url=redis_url, min_delay_s=0.0, bandwidth=first_rate, shards=plan.shards)
+    settings = Settings(
+        redis_url=redis_url, min_delay_s=plan.min_delay_s, bandwidth=first_rate, shards=plan.shards
+    )
     clock, server = ManualClock(), Server(redis_url)
     app = create_app(settings, clock=clock)
     repricer, learner = Repricer(server, settings, clock), None

@@ -90,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         "Zipf sizes and rates (default noisy)",
     )
     add("--signal-delay", type=float, default=0.0, help="mean delay of signals, units (default 0)")
+    add("--min-delay", type=float, default=0.0, help="seconds between two crawls of a host (default 0)")
     add("--sweep-every", type=float, default=0.25, help="units between re-pricings (default 0.25)")
     add(
         "--warm-up",
@@ -118,6 +119,7 @@ def _run(
         sweep_every=options.sweep_every,
         judge_from=warm_up,
         judge_every=options.judge_every,
+        min_delay_s=options.min_delay,
     )
     with (
         tempfile.TemporaryDirectory() as folder,

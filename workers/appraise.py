@@ -27,6 +27,7 @@ from service.store.records import (
 from workers.explore import Unseen
 
 READY = 48  # pages that should stand above the due price: the candidates a script compares
+HELD_BACK_MS = 60_000.0  # a host whose rest ended longer ago is not what politeness holds back
 MOVED = 0.02  # a price this far (relative) from the one a page is ranked by calls for a new ranking
 
 
@@ -109,7 +110,7 @@ def rerank(
     `anew`: what was ranked before was ranked by another value.
     """
     heads, believed = look(bins, valuation, now_at, seen)
-    due = _due_prices(bins, price)
+    due = _due_prices(bins, price, now_at * 1000)
     stale = np.ones(len(heads), dtype=bool)
     if not anew:
         seen_so = replace(valuation, believe=lambda _: believed)
@@ -137,12 +138,14 @@ def _by_bin(
     return items
 
 
-def _due_prices(bins: list[Bin], price: Price) -> NDArray[np.float64]:
+def _due_prices(bins: list[Bin], price: Price, now_ms: float) -> NDArray[np.float64]:
     """Each page's due price: a host politeness holds back serves dearer pages, and is keyed by its own."""
-    own = [_host_price(page_bin.host_price * (1 - price.slack), price) for page_bin in bins]
+    own = [_host_price(page_bin, price, now_ms) for page_bin in bins]
     return np.repeat(np.array(own), [len(page_bin.names) for page_bin in bins])
 
 
-def _host_price(own: float, price: Price) -> float:
+def _host_price(page_bin: Bin, price: Price, now_ms: float) -> float:
     """The host's own price only where it is clearly dearer: below that the difference is noise."""
-    return own if own > price.served else price.due
+    own = page_bin.host_price * (1 - price.slack)
+    is_held_back = page_bin.host_rests_until_ms > now_ms - HELD_BACK_MS
+    return own if is_held_back and own > price.served else price.due

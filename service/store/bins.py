@@ -33,6 +33,7 @@ class Bin:
 
     host_id: str
     number: int
+    host_rests_until_ms: int
     host_price: float
     names: list[bytes]
     records: list[bytes]
@@ -53,7 +54,7 @@ class Place:
 
 
 START = Place()
-BinName = tuple[str, int, float]  # host id, number, what the host's pages are served at
+BinName = tuple[str, int, int, float]  # host id, number, until when the host rests in ms, its price
 _SIGNALS = slice(73, 75)  # of a record: how many since the last crawl
 _NONE = bytes(2)
 _SIZES = [bytes([size]) for size in range(11)]  # of a page id as text
@@ -114,7 +115,7 @@ class Bins:
                     group.append(bin_)
                     size += len(bin_.names)
             if size >= PAGES_AT_ONCE:
-                host_id, number, _ = names[-1]
+                host_id, number, *_ = names[-1]
                 place = Place(scan, host_id, number + 1)
                 yield group, place
                 group, size = [], 0
@@ -127,10 +128,10 @@ class Bins:
         names: list[BinName] = []
         async for scan, hosts in self._scan_hosts(shard, place.scan):
             for raw_id, raw in hosts:
-                host_id, (price, bins) = raw_id.decode(), read_extent(raw)
+                host_id, (rests_until, price, bins) = raw_id.decode(), read_extent(raw)
                 first = begin[1] if host_id == begin[0] else 0
                 for number in range(first, bins if host_id >= begin[0] else 0):
-                    names.append((host_id, number, price))
+                    names.append((host_id, number, rests_until, price))
                     if len(names) == BINS_AT_ONCE:
                         yield scan, names
                         names = []
@@ -142,7 +143,7 @@ class Bins:
     async def read(self, shard: int, names: Sequence[BinName]) -> list[Bin]:
         """Some bins; one round trip for their records, and one for the anchors that these do not tell."""
         prefix, pipeline = self._prefixes[shard], self._server.pipeline()
-        for host_id, number, _ in names:
+        for host_id, number, *_ in names:
             pipeline.execute_command("HGETALL", keys.records(prefix, host_id, number))
         answers = await self._server.run(pipeline)
         bins = [_bin(name, answer) for name, answer in zip(names, answers, strict=True)]

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 _HEAD = struct.Struct("<6sdIIdd6s6sBH")
-_EXTENT = struct.Struct("<6xdI")
+_EXTENT = struct.Struct("<6sdI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class StoredHost:
     """What there is of a host but its pages; instants in milliseconds, 0 for none."""
 
     rest_until_ms: int
-    price: float  # what its pages are served at; 0 before any was
+    price: float  # what its pages are served at where politeness holds it back; 0 before it did
     bins: int
     pages: int
     delay_ms: float | None  # None: as everywhere
@@ -38,7 +38,7 @@ def read_stored_host(raw: bytes) -> StoredHost:
     )
 
 
-def read_extent(raw: bytes) -> tuple[float, int]:
-    """What a walk needs of each of many hosts: what its pages are served at, and its number of bins."""
-    price, bins = _EXTENT.unpack_from(raw)
-    return price, bins
+def read_extent(raw: bytes) -> tuple[int, float, int]:
+    """What a walk needs of each of many hosts: until when it rests in ms, its price and how many bins."""
+    rests, price, bins = _EXTENT.unpack_from(raw)
+    return int.from_bytes(rests, "little"), price, bins

@@ -70,7 +70,7 @@ class Learned:
 
     async def read(self, shard: int, hosts: Sequence[HostHead], bins: range | None = None) -> list[HostPages]:
         """Hosts with all their pages, or with those of some bins; two round trips for every so many bins."""
-        names = [(h.host_id, number, h.price) for h in hosts for number in (bins or range(h.bins))]
+        names = [(h.host_id, number, 0, h.price) for h in hosts for number in (bins or range(h.bins))]
         found: dict[str, list[tuple[Bin, dict[int, bytes], dict[int, bytes]]]] = defaultdict(list)
         for at in range(0, len(names), BINS_AT_ONCE):
             for row in await self._read_bins(shard, names[at : at + BINS_AT_ONCE]):
@@ -91,7 +91,7 @@ class Learned:
     ) -> list[tuple[Bin, dict[int, bytes], dict[int, bytes]]]:
         """Bins with the evidence and the requests kept of their pages."""
         prefix, pipeline = self._prefixes[shard], self._server.pipeline()
-        for host_id, number, _ in names:
+        for host_id, number, *_ in names:
             pipeline.execute_command("HGETALL", keys.evidence(prefix, host_id, number))
             pipeline.execute_command("HGETALL", keys.requests(prefix, host_id, number))
         kept = [_by_id(answer) for answer in await self._server.run(pipeline)]

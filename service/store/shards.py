@@ -105,7 +105,7 @@ class Shards:
         if host is None:
             return None
         numbers = range(first, min(host.bins, first + BINS_PER_LIST))
-        read = await self._bins.read(shard, [(host_id, number, 0.0) for number in numbers])
+        read = await self._bins.read(shard, [(host_id, number, 0, 0.0) for number in numbers])
         records = [raw for page_bin in read for raw in page_bin.records]
         following = first + BINS_PER_LIST
         return records, following if following < host.bins else None

@@ -137,10 +137,11 @@ def test_slots_keep_their_spacing_through_a_turn_of_the_dial() -> None:
 # --- the service
 
 
-@pytest.fixture(scope="module")
-def steady(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, float]:
+@pytest.fixture(scope="module", params=[0.0, 1.0], ids=["hosts never rest", "hosts rest"])
+def steady(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, float]:
     """(ours, optimum) for 300 pages at 100 crawls per unit."""
-    plan = Plan(Schedule(((0.0, 100.0),), 40.0), judge_from=15.0, sweep_every=0.5)
+    schedule = Schedule(((0.0, 100.0),), 40.0)
+    plan = Plan(schedule, judge_from=15.0, sweep_every=0.5, min_delay_s=request.param)
     with EmbeddedServer(tmp_path_factory.mktemp("steady")) as server:
         ours = asyncio.run(simulate(server.url, noisy_web(300), plan))
     best = optimum(noisy_web(300).population.model, 100.0 / UNIT_S).freshness
@@ -159,6 +160,14 @@ def test_what_is_served_is_nearly_the_most_valuable_page(steady: tuple[Run, floa
     assert len(picks) >= 2000
     assert np.median(picks) >= 0.999
     assert np.percentile(picks, 1) >= 0.98
+
+
+def test_hosts_that_politeness_holds_back_serve_their_best_pages(empty_store: str) -> None:
+    """Three hosts that may give 130 pages per unit together are asked for 100."""
+    population = noisy_population(np.random.default_rng(1), 100, 3)
+    plan = Plan(Schedule(((0.0, 100.0),), 30.0), judge_every=0, sweep_every=0.5, min_delay_s=2000.0)
+    ours = asyncio.run(simulate(empty_store, SyntheticWeb(population, np.random.default_rng(2)), plan))
+    assert ours.freshness(10.0, 29.9) / optimum(population.model, 100.0 / UNIT_S).freshness >= 0.97
 
 
 def test_freshness_follows_the_bandwidth(empty_store: str) -> None:

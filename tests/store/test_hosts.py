@@ -94,6 +94,50 @@ async def test_hosts_that_rest_do_not_stand_before_others_whose_pages_are_not_du
         world.advance(60)
 
 
+async def price_of(world: World, url: str) -> float | None:
+    host = await world.frontier.read_host(parse_url(url))
+    assert host is not None
+    return host.price
+
+
+async def test_a_host_has_a_price_of_its_own_where_politeness_holds_it_back(
+    make_world: MakeWorld,
+) -> None:
+    """New pages come first whatever they are worth, so what they are worth says nothing of the others."""
+    world = await make_world(min_delay_s=1.0)
+    await crawl_long_ago(world, 4)
+    page = urls_of(1)[0]
+    assert await price_of(world, page) is None
+    await world.lease()
+    assert await price_of(world, page) is None  # it was free before
+    for _ in range(2):
+        world.advance(1)
+        held_back = await world.lease()
+    dearest = await price_of(world, page)
+    assert dearest == pytest.approx(held_back.value, rel=0.01)
+    world.advance(100)
+    await world.put(*urls_of(1, "one.example/new"))
+    await world.lease()
+    assert await price_of(world, page) == dearest
+
+
+async def test_a_host_that_is_free_is_ranked_by_the_price_of_all(make_world: MakeWorld) -> None:
+    """However dear its pages were while it was held back: else nothing would ever make them cheaper."""
+    world = await make_world(min_delay_s=1.0)
+    await crawl_long_ago(world, 4)
+    page = urls_of(1)[0]
+    for _ in range(3):
+        await world.crawl()
+        world.advance(1)
+    repricer = Repricer(world.server, world.settings, world.clock)
+    await world.frontier.control.open_price((await price_of(world, page) or 0) / 100, Policy().value_name)
+    await repricer.sweep_all(world.clock.now_at)
+    while_held_back = (await world.record(page)).interval_s
+    world.advance(100)
+    await repricer.sweep_all(world.clock.now_at)
+    assert 0 < (await world.record(page)).interval_s < abs(while_held_back) / 2
+
+
 async def test_a_resting_host_is_the_reason_and_names_its_end(make_world: MakeWorld) -> None:
     world = await make_world(min_delay_s=2.0)
     await world.put(*urls_of(3))

@@ -121,16 +121,16 @@ async def test_a_page_put_under_another_policy_is_ranked_by_it(world: World) -> 
 async def test_what_a_host_was_served_at_is_forgotten_with_the_value(make_world: MakeWorld) -> None:
     """A price in the old value's terms would keep a host that must rest from ever being due."""
     world = await make_world(min_delay_s=1.0)
-    (page,) = pages = hosts_of(1)
-    await world.put(page, change_rate_per_day=1, precision=0.0, recall=0.0, fixed=True)
+    page, *_ = pages = urls_of(3)
+    await world.put(*pages, change_rate_per_day=1, precision=0.0, recall=0.0, fixed=True)
     await crawl_all(world, pages)
-    for _ in range(3):
-        world.advance(DAY_S)
-        await sweep(world)
+    world.advance(DAY_S)
+    await sweep(world)
+    for _ in pages:
+        world.advance(1)
         await world.crawl()
     assert (await world.frontier.read_host(parse_url(page))).price > 1000  # type: ignore[union-attr]
     await world.frontier.control.set_policy(policy="change-rate")
-    world.advance(DAY_S)
     await sweep(world)
     assert (await world.record(page)).interval_s < 30 * DAY_S
 

@@ -26,7 +26,7 @@ def look(
     at_ms = [int((NOW_AT - d * DAY_S) * 1000).to_bytes(6, "little") for d in days]
     heads["crawled_at"] = np.frombuffer(b"".join(at_ms), dtype="V6")
     unseen = Unseen(common)
-    unseen.look([Bin("a", 0, 0.0, [b"%d" % at for at in range(len(days))], [], [])], heads, NOW_AT)
+    unseen.look([Bin("a", 0, 0, 0.0, [b"%d" % at for at in range(len(days))], [], [])], heads, NOW_AT)
     return unseen
 
 

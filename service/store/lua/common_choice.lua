@@ -4,7 +4,7 @@
 
 local FIRST_VALUE = 'ncis/freshness'  -- what pages are ranked by before anybody chose
 local PAGES_PER_HOST, BINS_PER_HOST = 16, 4  -- looked at, at most
-local PAGES_PER_RESTING_HOST = 2  -- of a host that gives one page and then rests
+local PAGES_IN_A_RUSH = 2  -- of a host that gives one page and then rests, where very many pages are handed out
 local NEAR_HOSTS = 8  -- looked at, beyond those wanted, where too few pages are due
 local MOST_PASSED = 256  -- hosts at rest that are passed over by one look
 local HEADS, MOST_HEADS = 8, 64  -- hosts of a queue read at first, and at most at a time
@@ -112,8 +112,7 @@ end
 local function add_candidates(found, queue, host, bin, now, best)
   local hid, rest_ms = host.hid, host.rest_ms
   local dues, records = queue.dues .. hid .. ':' .. bin, queue.records .. hid .. ':' .. bin
-  local most = rest_ms > 0 and PAGES_PER_RESTING_HOST or PAGES_PER_HOST
-  local pages = redis_call('ZRANGE', dues, 0, most - 1, 'WITHSCORES')
+  local pages = redis_call('ZRANGE', dues, 0, host.most - 1, 'WITHSCORES')
   local count = count_due(pages, rest_ms, now)
   if count == 0 then return best end
   local read = read_first(records, pages, count)
@@ -154,7 +153,7 @@ local function add_from_bins(found, queue, host, now)
 end
 
 -- Looks at the next host of a queue; if it rests, answers until when.
-local function look_at(found, hosts, queue, now, default_rest_ms)
+local function look_at(found, hosts, queue, now, default_rest_ms, in_a_rush)
   queue.raws = queue.raws or read_hosts(queue)
   local at = queue.at
   local hid, raw = queue.heads[at], queue.raws[(at + 1) / 2]
@@ -165,7 +164,7 @@ local function look_at(found, hosts, queue, now, default_rest_ms)
   if gap_ms > rest_ms then rest_ms = gap_ms end
   -- As far as the choice needs it; `raw` is what a lease writes back.
   local host = {hid = hid, raw = raw, queue = queue, rest_until = rest_until, price = price, bins = bins,
-    rest_ms = rest_ms, place = queue.place}
+    rest_ms = rest_ms, place = queue.place, most = in_a_rush and rest_ms > 0 and PAGES_IN_A_RUSH or PAGES_PER_HOST}
   hosts[hid] = host
   if bins == 1 then
     add_candidates(found, queue, host, '0', now, nil)
@@ -189,7 +188,7 @@ local function by_worth(a, b) return a[WORTH] > b[WORTH] end
 -- A shortlist: the pages at or above the price in due order, as many as are wanted and some to spare, and the nearest
 -- if too few are due; best first. Also when the first host that was passed over will have rested. The order of new
 -- pages, and of those not due yet, is kept exactly; of the others a queue gives some in a row.
-local function gather(prefixes, now, wanted, spare, default_rest_ms)
+local function gather(prefixes, now, wanted, spare, default_rest_ms, in_a_rush)
   local queues, fronts = open_queues(prefixes, now)
   local found, hosts, near, passed, passes, rested_at = {}, {}, 0, {}, 0, INFINITE
   local most = wanted + spare
@@ -208,7 +207,7 @@ local function gather(prefixes, now, wanted, spare, default_rest_ms)
       local is_near = score > now
       if is_near and (#found >= max(wanted, 1) and near + passes >= NEAR_HOSTS / 2
           or near >= NEAR_HOSTS + wanted or passes >= MOST_PASSED) then break end
-      rests_until = look_at(found, hosts, queue, now, default_rest_ms)
+      rests_until = look_at(found, hosts, queue, now, default_rest_ms, in_a_rush)
       if is_near and rests_until then
         passes = passes + 1
         step_aside(passed, queue, rests_until)

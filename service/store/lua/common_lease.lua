@@ -1,7 +1,7 @@
 -- Shared by the functions that hand pages out, after common_pace.lua: leases, and what they change. Defines
 -- only locals.
 
-local HOST_PRICE_WEIGHT = 0.05  -- of one served value in what a host that has to rest is served at
+local HOST_PRICE_WEIGHT = 0.05  -- of one lease in the price of a host that has to rest
 local TOKEN_AT = HISTORY_AT + 6
 local SHORTLIST_MS = 100  -- how long what a look left over is chosen from: values hardly move meanwhile
 local CLOCK_MS = 100  -- how often a shard that gives pages keeps the instant, so that a step back is seen there
@@ -14,7 +14,7 @@ local function bin_due(c)
     local other = pages[at]
     if other ~= id and not pages[other] then return pages[at + 1] + 0 end
   end
-  if #pages < 2 * (may_give_more and PAGES_PER_HOST or PAGES_PER_RESTING_HOST) then return nil end
+  if #pages < 2 * c[HOST].most then return nil end
   return tonumber(redis_call('ZRANGE', c[DUES], 0, 0, 'WITHSCORES')[2])
 end
 
@@ -32,11 +32,20 @@ end
 -- hosts go.
 local function new_changes(note) return {note = note, leases = {}, hosts = {}, moves = {}} end
 
+-- The price of a host after a lease. It follows what is served where a page was due before the rest ended: politeness
+-- holds the host back. Where it was not the price is too high, and falls. New pages come first whatever they are worth.
+local function host_price_after(c)
+  local host = c[HOST]
+  local price, value = host.price, host.place == 'turns' and c[VALUE] or 0
+  if c[DUE] <= NEW_PAGES then return price end
+  return price > 0 and price + HOST_PRICE_WEIGHT * (value - price) or value
+end
+
 -- From a lease on the host rests.
-local function start_rest(host, value, at_ms, changes)
-  local rest_until, price = floor(at_ms + host.rest_ms), host.price
+local function start_rest(c, at_ms, changes)
+  local host = c[HOST]
+  local rest_until, price = floor(at_ms + host.rest_ms), host_price_after(c)
   if rest_until > LATEST then rest_until = LATEST end
-  price = price > 0 and price + HOST_PRICE_WEIGHT * (value - price) or value
   host.rest_until, host.price = rest_until, price
   host.raw = packed('<I6d', rest_until, price) .. host.raw:sub(SERVED_SIZE + 1)
   append(changes.hosts, host.hid, host.raw)
@@ -84,7 +93,7 @@ local function lease(c, slot, now, order, changes)
     .. packed('<I6', token) .. record:sub(TOKEN_AT + 6))
   append(changes.leases, expires_at, hid .. ':' .. id)
   if note.wake and expires_at < note.wake then note.wake = expires_at end
-  if host.rest_ms > 0 then start_rest(host, value, at_ms, changes) end
+  if host.rest_ms > 0 then start_rest(c, at_ms, changes) end
   move_host(c, now, changes)
   return packed('<BI4dddddBI2I2', c[DUE] > NEW_PAGES and 1 or 0, id, token, slot, expires_at, value,
     elapsed_of(c, now), #hid, #host.raw, #record) .. hid .. host.raw .. record
@@ -143,14 +152,15 @@ local function serve(list, pages, now, raw, offset, order)
   end
 end
 
--- How busy a server is. Where several looks are needed while values hardly move they take turns: after one at all
--- shards each is at some of them. So all are looked at in time, and a call changes few.
+-- How busy a server is. Where looks follow each other while values hardly move (`is_on`) each costs less, and several
+-- take turns: after one at all shards each is at some of them. So all are looked at in time, and a call changes few.
 local function rush_of(prefixes, now)
   local rush = rushes[prefixes[1]]
   local age_ms = rush and now - rush.at or -1
   if age_ms < 0 or age_ms >= SHORTLIST_MS then
     local is_recent = age_ms >= 0 and age_ms < 2 * SHORTLIST_MS
-    rush = {at = now, looks = 0, turns = is_recent and min(rush.looks, #prefixes) or 0, turn = 0}
+    local looks = is_recent and rush.looks or 0
+    rush = {at = now, looks = 0, is_on = looks > 0, turns = min(looks, #prefixes), turn = 0}
     rushes[prefixes[1]] = rush
   end
   return rush
@@ -162,21 +172,21 @@ local function some_of(prefixes, rush)
   return some
 end
 
--- A new shortlist, and when a host that was passed over will have rested. Looks take turns only while each finds more
+-- A new shortlist, and when a host that was passed over will have rested. It is a rush only while each look finds more
 -- pages than wanted, all of them due and none new.
 local function look(prefixes, now, wanted, order, rush)
   local is_used_up = shortlists[prefixes[1]]  -- the last one; else it was forgotten, and the best may be anywhere
   local takes_turns = is_used_up and rush.turns > 1 and rush.turn > 0
   local some, spare = prefixes, order.candidates
   if takes_turns then some, spare = some_of(prefixes, rush), spare / 2 end
-  local list, rested_at = gather(some, now, wanted, spare, order.rest_ms)
+  local list, rested_at = gather(some, now, wanted, spare, order.rest_ms, rush.is_on)
   if is_used_up then rush.looks = rush.looks + 1 end
   list.is_plenty = #list >= spare + wanted and list.near == 0 and list[1][DUE] > NEW_PAGES
   if list.is_plenty then
     rush.turn = rush.turn % max(rush.turns, 1) + 1
-  else
-    rush.turns = 0
-    if takes_turns then return gather(prefixes, now, wanted, order.candidates, order.rest_ms) end
+  elseif rush.is_on then
+    rush.is_on, rush.turns = false, 0
+    return gather(prefixes, now, wanted, order.candidates, order.rest_ms, false)
   end
   return list, rested_at
 end
