@@ -84,7 +84,7 @@ async def _sources(frontier: Frontier) -> dict[str, SourceOut]:
     by_source: dict[str, dict[str, Tally]] = defaultdict(dict)
     for number, name in sorted(names.items()):
         source, _, sender = name.partition("@")
-        tally = Tally(counts.get(number, 0), checked.bought[number], tuple(figures.get(number, ())))
+        tally = Tally(counts.get(number, 0), float(checked.bought[number]), tuple(figures.get(number, ())))
         by_source[source][sender] = tally
     total = Tally(sum(counts.values()), float(checked.counts.sum()))
     default_s = frontier.settings.signal_delay_s

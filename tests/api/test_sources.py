@@ -14,6 +14,7 @@ from service.store.control import Control
 from service.store.wire import pack
 from tests.api.calls import assert_problem, key_of, lease, put, report, signal
 from tests.api.conftest import MakeClient
+from workers.learn import Learner
 
 PAGE = "https://one.example/"
 KEYS = (("operator", "op"), ("sender", "acme"), ("sender", "bolt"))
@@ -90,6 +91,25 @@ def test_shares_stay_shares_and_a_source_that_never_lies_has_no_finite_weight(
     found = render_source({"": Tally(0, 0.0, tuple(figures))}, Tally(), 0.0)
     assert (found.precision, found.recall, found.weight) == pytest.approx(expected)
     assert found.share_of_signals is None
+
+
+async def test_crawls_a_source_brought_about_are_shown_once_they_were_learned_from(
+    make_client: MakeClient,
+) -> None:
+    clock = ManualClock()
+    client = await make_client(clock=clock, min_delay_s=0.0)
+    frontier = client.app.state.frontier  # type: ignore[attr-defined]
+    await put(client, PAGE)
+    await crawl(client)
+    for _ in range(3):
+        clock.advance(86400)
+        await signal(client, {"url": PAGE, "source": "cdn"})
+        (found,) = await lease(client)
+        await report(client, {"lease": found["lease"], "changed": True})
+    learner = Learner(frontier.control._server, frontier.settings, clock)
+    assert await learner.learn_all(clock.now_at) > 0
+    assert 0 < (await sources(client))["cdn"]["share_of_crawls"] <= 1
+    assert (await set_delay(client, "cdn", 30))["delay_s"] == 30
 
 
 async def test_a_source_has_the_common_delay_until_it_gets_its_own(make_client: MakeClient) -> None:
