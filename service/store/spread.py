@@ -98,7 +98,8 @@ class Spread:
     ) -> None:
         """Ask shards for pages for their slots, and note what they still have to offer."""
         calls = [
-            ([self._prefixes[shard]], (now, order, pack(slots), least)) for shard, slots in asked.items()
+            ([self._prefixes[shard]], (now, order, pack(slots), least, f"{now_ms:.3f}"))
+            for shard, slots in asked.items()
         ]
         replies = await self._server.call_each("lease", calls) if calls else []
         for (shard, slots), reply in zip(asked.items(), replies, strict=True):

@@ -169,7 +169,7 @@ class _ShardAudit:
                 yield f"{member} is {'' if is_there else 'not '}{place}, its flags say {flags}"
         if sum(is_there for is_there, _ in places.values()) != 1:
             yield f"{member} is in {[p for p, (is_there, _) in places.items() if is_there]}"
-        if flags & LEASED:
+        if flags & LEASED or int(head["expiries"]):
             self.leased.add(member)
         is_promoted = due is not None and PROMOTED < due < NEW_PAGES and bool(flags & CRAWLED)
         if due is not None and not is_promoted and abs(due - due_score(head, anchor)) > 1:

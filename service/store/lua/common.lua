@@ -166,14 +166,15 @@ local function keep_clock(meta, raw, offset, stale)
   end
 end
 
--- Whether a message was seen before (within one to two generations); remembers it if not.
+-- Whether a message was seen before (within one to two generations), perhaps under an earlier name; remembers it
+-- if not.
 local GENERATION_MS = 600000
-local function is_repeat(shard, name, now)
+local function is_repeat(shard, name, now, before)
   local generation = math.floor(now / GENERATION_MS)
   local current = shard .. ':seen:' .. string.format('%d', generation)
-  if redis.call('SISMEMBER', shard .. ':seen:' .. string.format('%d', generation - 1), name) == 1 then
-    return true
-  end
+  local last = shard .. ':seen:' .. string.format('%d', generation - 1)
+  if redis.call('SISMEMBER', last, name) == 1 then return true end
+  if before and redis.call('SISMEMBER', last, before) + redis.call('SISMEMBER', current, before) > 0 then return true end
   if redis.call('SADD', current, name) == 0 then return true end
   redis.call('PEXPIRE', current, 3 * GENERATION_MS)
   return false

@@ -47,4 +47,5 @@ local function under_way(until_ms) return packed('<d', until_ms) end
 local function forget_answer(control, id, now)
   local generation = floor(now / ANSWERS_MS)
   for age = 0, 1 do redis_call('HDEL', answers_key(control, generation - age), id) end
+  generations[control] = nil  -- an emptied hash is gone, and so is when it was to expire
 end

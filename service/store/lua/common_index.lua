@@ -156,8 +156,11 @@ local function return_page(shard, hid, id, clear, expired, now)
   local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, hid, bin), id))
   r.flags = r.flags - clear
   if clear == LEASED then
-    if expired then r.expiries = math.min(255, r.expiries + 1) end
-    redis.call('HDEL', shard .. ':late', hid .. ':' .. string.format('%d', id))
+    if expired then  -- its outcome may still come, so signals stay apart
+      r.expiries = math.min(255, r.expiries + 1)
+    else
+      redis.call('HDEL', shard .. ':late', hid .. ':' .. string.format('%d', id))
+    end
   end
   redis.call('HSET', key, id, pack_head(r) .. record:sub(HEAD_SIZE + 1))
   wait_page(shard, host, bin, id, due_score(r, anchor), now)

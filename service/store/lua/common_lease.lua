@@ -53,10 +53,15 @@ end
 
 -- The host waits where its other pages say.
 local function move_host(c, now, changes)
-  local host, due, note, moves = c[HOST], due_after(c), changes.note, changes.moves
+  local host, due, note = c[HOST], due_after(c), changes.note
   local was, place, score = host.place, nil, nil
+  if due then place, score = place_of(host, due, now) end
+  if place ~= was and host.rest_ms == 0 then  -- it may come back in this round, and moves add before they remove
+    move_hosts(host.queue.prefix, changes.moves)
+    changes.moves = {}
+  end
+  local moves = changes.moves
   if due then
-    place, score = place_of(host, due, now)
     move(moves, place, score, host.hid)
     if place == 'resting' and note.wake and score < note.wake then note.wake = score end
     host.place = place
@@ -87,7 +92,8 @@ end
 local function lease(c, slot, now, order, changes)
   local host, record, note, id, value = c[HOST], c[RECORD], changes.note, c[ID], c[VALUE]
   if redis_call('ZREM', c[DUES], id) == 0 then return nil end
-  local hid, at_ms = host.hid, slot > now and slot or now
+  local hid, at_ms = host.hid, slot + order.shift_ms  -- by the clock of the shard
+  if at_ms < now then at_ms = now end
   local token, expires_at = next_token(record, now, order.salt, note.removed), floor(at_ms + order.lease_ms)
   redis_call('HSET', c[RECORDS], id, char(record:byte(1) + LEASED) .. record:sub(2, TOKEN_AT - 1)
     .. packed('<I6', token) .. record:sub(TOKEN_AT + 6))
@@ -191,9 +197,9 @@ local function look(prefixes, now, wanted, order, rush)
   return list, rested_at
 end
 
--- Leases up to one page per slot of the order {slots, lease_ms, rest_ms, salt, candidates, least (worth), pace (whose
--- price follows what is served, if it does)}. Returns the pages, when a host that was passed over will have rested, and
--- what is left of the shortlist.
+-- Leases up to one page per slot of the order {slots, lease_ms, rest_ms, salt, candidates, least (worth), shift_ms (of
+-- the shard's clock against the slots'), pace (whose price follows what is served, if it does)}. Returns the pages,
+-- when a host that was passed over will have rested, and what is left of the shortlist.
 local function fill(prefixes, now, raw, offset, order)
   local pages, rested_at, list, rush = {}, INFINITE, shortlists[prefixes[1]], rush_of(prefixes, now)
   if #order.slots > 0 and list and now >= list.at and now < list.at + SHORTLIST_MS then

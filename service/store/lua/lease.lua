@@ -3,7 +3,8 @@
 -- rest; no page worth less than asked for is leased. With no slots it only looks.
 -- KEYS: the shard.
 -- ARGV: now_ms or ''; packed '<dddH': lease_ms, lookahead_ms, rest_ms, salt, as for `next`; msgpack [slot_ms, ...];
---       the least worth asked for (a crawl value; pages never crawled or promoted are worth more than any).
+--       the least worth asked for (a crawl value; pages never crawled or promoted are worth more than any);
+--       the instant at which the slots were granted: the clock they are of may have seen other steps than the shard's.
 -- Reply: 'plenty' if more pages are due than were looked at, none of them new; 'leased'; or why nothing is left to
 --        lease ('politeness', 'no-pages'); milliseconds until asking again may help; which value pages are ranked by;
 --        the pages one after the other, packed as `lease` (common_lease.lua) does; msgpack [worth of the next best, ...].
@@ -25,7 +26,7 @@ register('lease', function(keys, args)
   local now, raw, offset, stale = clock(meta, args[1])
   local lease_ms, _, rest_ms, salt = fields_of('<dddH', args[2])
   local order = {slots = cmsgpack.unpack(args[3]), lease_ms = lease_ms, rest_ms = rest_ms, salt = salt,
-    candidates = CANDIDATES, least = tonumber(args[4])}
+    candidates = CANDIDATES, least = tonumber(args[4]), shift_ms = now - tonumber(args[5])}
   local pages, rested_at, list = fill(keys, now, raw, offset, order)
   local worths = worths_of(list)
   if #worths == 0 and #pages > 0 then  -- a shortlist that is used up says nothing of the shard

@@ -14,7 +14,11 @@
 
 local CANDIDATES = 64  -- pages looked at, besides one per page wanted
 
--- After a step back of the clock everybody goes on from the latest instant anybody had kept.
+local AGREED_MS = 1000  -- how long shards that are not written to may keep an older instant
+local agreed = {}  -- by control hash: when all last agreed on the clock
+
+-- After a step back of the clock everybody goes on from the latest instant anybody had kept. Before one, none may be
+-- far behind: whoever is asked first after it would see less of it than the others, or nothing.
 local function agree_on_clock(control, prefixes, now, raw)
   for _, prefix in ipairs(prefixes) do now = math.max(now, (clock(prefix .. ':meta', raw))) end
   keep_clock(control, raw, now - raw, true)
@@ -59,7 +63,11 @@ register('next', function(keys, args)
   local control, prefixes = keys[1], split_shards(args[3])
   local stored = read_control(control)
   local now, raw, offset, stale, stepped = clock_of(stored, args[1])
-  if stepped then now, offset = agree_on_clock(control, prefixes, now, raw) end
+  local agreed_at = agreed[control]
+  if stepped or not agreed_at or now < agreed_at or now >= agreed_at + AGREED_MS then
+    now, offset = agree_on_clock(control, prefixes, now, raw)
+    agreed[control] = now
+  end
   local lease_ms, lookahead_ms, rest_ms, salt = fields_of('<dddH', args[2])
   local asked, pace = open_requests(control, args, 4, now), pace_of(stored, now)
   local reason, retry_ms = pace.reason, pace.retry_ms
@@ -67,7 +75,7 @@ register('next', function(keys, args)
   if asked.total > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
     local shares, count = share_slots(asked, pace, now, lookahead_ms)
     local order = {slots = slots_of(pace, count), lease_ms = lease_ms, rest_ms = rest_ms, salt = salt,
-      candidates = CANDIDATES, least = 0, pace = pace}
+      candidates = CANDIDATES, least = 0, pace = pace, shift_ms = 0}
     pages, rested_at = fill(prefixes, now, raw, offset, order)
     pace.slot, pace.granted = pace.slot + #pages * pace.gap_ms, pace.granted + #pages
     retry_ms = pace.slot - GRACE_MS - now

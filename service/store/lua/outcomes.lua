@@ -81,7 +81,7 @@ local function rest_after_busy(host, item, now)
     host.strikes = host.strikes + 1
     wait_ms = max(wait_ms, backoff_ms(host.strikes - 1))
   end
-  host.busy_until = floor(now + wait_ms)
+  host.busy_until = max(host.busy_until, floor(now + wait_ms))
   rest_host(host, now + wait_ms)
   host.moved, host.changed = true, true
 end
@@ -173,10 +173,12 @@ local function judge(shard, page, item, now)
     if has(r[FLAGS], CRAWLED) and item[5] >= 0 and item[5] <= r[CRAWLED_AT] then return 'duplicate' end
     -- The crawl itself will tell a repeat of a fetch whose time is known.
     if item[6] == 'ok' and item[5] >= 0 and item[5] <= now then return 'accepted' end
-    -- Without a lease or a time, what is said of a page twice within seconds is said once.
+    -- Without a lease or a time, what is said of a page twice within seconds is said once, also across the edge of
+    -- a window.
     local instant = item[5] >= 0 and item[5] or floor(now / LEASELESS_WINDOW_MS)
     local name = string.format('o:%s:%.0f:%s', page.member, instant, item[6])
-    return is_repeat(shard, name, now) and 'duplicate' or 'accepted'
+    local before = item[5] < 0 and string.format('o:%s:%.0f:%s', page.member, instant - 1, item[6])
+    return is_repeat(shard, name, now, before) and 'duplicate' or 'accepted'
   end
   if r[ACCEPTED] ~= 0 and token % 4294967296 == r[ACCEPTED] then
     return agrees(r, item) and 'duplicate' or 'conflict'

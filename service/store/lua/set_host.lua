@@ -13,6 +13,8 @@ register('set_host', function(keys, args)
   local before, paused_before = host_rest_ms(host, default_rest_ms), host.paused_until
   for field, value in pairs(changes) do host[field] = math.min(math.max(value, 0), LATEST) end
   local rest_ms = host_rest_ms(host, default_rest_ms)
+  -- The rest it has begun, perhaps with a slot that lies ahead, holds also if the pause is taken back.
+  if paused_before <= now and host.paused_until > now then host.busy_until = math.max(host.busy_until, host.rest_until) end
   if paused_before > now and host.paused_until < paused_before then
     -- How much was left of the rest when the pause began is not known: it rests anew.
     host.rest_until, before = 0, 0

@@ -37,10 +37,12 @@ end
 
 local function is_counted_already(seen, name, before)
   local known = seen.known
-  if known[name] or (before and known[before]) then return true end
-  known[name] = true
+  return known[name] or before and known[before]
+end
+
+local function remember(seen, name)
+  seen.known[name] = true
   seen.fresh[#seen.fresh + 1] = name
-  return false
 end
 
 local function remember_late(shard, member, item, at)
@@ -55,7 +57,10 @@ local function count_signal(shard, page, item, at)
   local record, source = page.record, item[4]
   page.count, page.sources = page.count + 1, count_source(page.sources, source)
   local flags, silent_rate, own = byte(record, 1), fields_of('<ff', record, SILENT_AT)
-  if has(flags, LEASED) then remember_late(shard, page.host.hid .. ':' .. string.format('%d', page.id), item, at) end
+  -- The outcome of a lease that ran out may still come.
+  if has(flags, LEASED) or byte(record, SIGNALS_AT + 2) > 0 then
+    remember_late(shard, page.host.hid .. ':' .. string.format('%d', page.id), item, at)
+  end
   if not has(flags, CRAWLED) then return end
   local weight = silent_rate > 0 and weight_of(page.host.weights, own, source) or 0
   if weight > 0 then
@@ -132,11 +137,14 @@ local function judge_signal(call, item, seen)
   local page, now = item[PAGE], call.now
   local record, instant = page.record, item[5] >= 0 and min(item[5], now) or now
   if is_counted_already(seen, item[NAME], item[BEFORE]) then return 'duplicate' end
-  if has(byte(record, 1), CRAWLED) then
-    local crawled_at = fields_of('<I6', record, HISTORY_AT)
-    if instant < crawled_at or now < crawled_at + item[7] then return 'stale' end
-  end
-  count_signal(call.shard, page, item, instant)
+  -- The latest crawl this signal speaks of a time after.
+  local latest, crawled_at = min(instant, now - item[7]), 0
+  if has(byte(record, 1), CRAWLED) then crawled_at = fields_of('<I6', record, HISTORY_AT) end
+  local is_stale = latest < crawled_at
+  -- One without an id that does not count leaves its window open to one that does.
+  if not (is_stale and item[BEFORE]) then remember(seen, item[NAME]) end
+  if is_stale then return 'stale' end
+  count_signal(call.shard, page, item, latest)
   return 'accepted'
 end
 
