@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from service import telemetry
@@ -27,6 +28,10 @@ async def gather_status(frontier: Frontier) -> dict[str, Any]:
         "due_price": price.due,
         "expected_freshness": sum(s.fresh_weight for s in shards) / weight if weight else None,
         "repriced_lag_s": _lag(priced, now_at),
+        "worker_elapsed_s": {
+            "reprice": _elapsed([shard.priced_at for shard in shards], now_at),
+            "learn": _elapsed([shard.learned_at for shard in shards], now_at),
+        },
         "calibration_error": (await frontier.calibration()).error,
         "observations": await frontier.observations.backlog(),
         "signal_precision": await _precision(frontier),
@@ -55,6 +60,11 @@ def _lag(priced: list[float | None], now_at: float) -> float | None:
     return max(0.0, *ages, 0.0) if priced and len(ages) == len(priced) else None
 
 
+def _elapsed(passes: list[float | None], now_at: float) -> float | None:
+    """Since a worker was last through with any shard; None before the first time."""
+    return min((max(0.0, now_at - at) for at in passes if at is not None), default=None)
+
+
 def set_gauges(status: dict[str, Any]) -> None:
     """Bring the gauges of the shared state up to date before a scrape."""
     unknown = float("nan")
@@ -64,6 +74,8 @@ def set_gauges(status: dict[str, Any]) -> None:
     telemetry.PRICE.set(status["price"])
     telemetry.EXPECTED_FRESHNESS.set(_or(status["expected_freshness"], unknown))
     telemetry.REPRICED_LAG.set(_or(status["repriced_lag_s"], unknown))
+    for worker, elapsed_s in status["worker_elapsed_s"].items():
+        telemetry.WORKER_RUN.labels(worker).set(time.time() - _or(elapsed_s, unknown))
     telemetry.CALIBRATION_ERROR.set(_or(status["calibration_error"], unknown))
     telemetry.BACKLOG.set(status["observations"])
     for source, precision in status["signal_precision"].items():

@@ -9,14 +9,12 @@ neither.
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from service import telemetry
 from service.calibration import Calibration
 from service.clock import Clock
 from service.cohort import sources_of
@@ -68,7 +66,7 @@ class Learner:
         """Drain and refit one shard, as far as `go_on` lets it: what is left waits for the next owner."""
         await self.drain_all(shard, go_on)
         remodelled = await self.refit(shard, now_at, go_on)
-        telemetry.WORKER_RUN.labels("learn").set(time.time())
+        await self._learned.note_pass(shard, now_at)
         return remodelled
 
     async def drain_all(self, shard: int, go_on: GoOn = always) -> int:

@@ -14,7 +14,6 @@ from functools import partial
 
 import numpy as np
 
-from service import telemetry
 from service.clock import Clock
 from service.domain import Policy, Price
 from service.policy.interval import join, part
@@ -112,7 +111,6 @@ class Repricer:
         await self._aim(sweep.price)
         await self._explore(shard, seen.unseen, policy, now_at)
         self._swept[shard] = (sweep.begun_at, sweep.price)
-        telemetry.WORKER_RUN.labels("reprice").set(time.time())
 
     async def _valued(
         self, shard: int, policy: Policy, place: Place

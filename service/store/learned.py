@@ -55,6 +55,10 @@ class Learned:
             given.update(new)
             yield await self._heads(shard, new)
 
+    async def note_pass(self, shard: int, at: float) -> None:
+        """Note when a worker was through with a shard."""
+        await self._server.execute("HSET", keys.meta(self._prefixes[shard]), "learned_at", f"{at:.3f}")
+
     async def _heads(self, shard: int, host_ids: Sequence[str]) -> list[HostHead]:
         hosts = await self._bins.some_hosts(shard, host_ids)
         pipeline = self._server.pipeline()

@@ -14,6 +14,7 @@ from service.store.wire import pack, pairs, unpack
 
 BINS_PER_LIST = 8
 PAGES_PER_CALL = 32
+_STATUS = "pages", "priced_at", "learned_at", "fresh", "weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class ShardStatus:
     pages: int
     leases: int
     priced_at: float | None  # until when the prices its pages are ranked by were seen to hold
+    learned_at: float | None  # when a worker last learned from what was observed there
     fresh_weight: float
     weight: float
 
@@ -49,12 +51,11 @@ class Shards:
         """Counts of every shard; one round trip. Partly: none of shards that cannot be asked."""
         pipeline = self._server.pipeline()
         for prefix in self.prefixes:
-            pipeline.execute_command("HMGET", keys.meta(prefix), "pages", "priced_at", "fresh", "weight")
+            pipeline.execute_command("HMGET", keys.meta(prefix), *_STATUS)
             pipeline.execute_command("ZCARD", keys.leases(prefix))
         found = await self._server.run(pipeline, partly=partly)
-        return [
-            _status(row or [None] * 4, leases) for row, leases in zip(found[::2], found[1::2], strict=True)
-        ]
+        unknown = [None] * len(_STATUS)
+        return [_status(row or unknown, leases) for row, leases in zip(found[::2], found[1::2], strict=True)]
 
     async def signal_counts(self) -> dict[int, int]:
         """Signals accepted so far, by source number; one round trip."""
@@ -121,11 +122,12 @@ class Shards:
 
 
 def _status(row: list[bytes | None], leases: int | None) -> ShardStatus:
-    pages, priced_at, fresh, weight = row
+    pages, priced_at, learned_at, fresh, weight = row
     return ShardStatus(
         pages=int(pages or 0),
         leases=int(leases or 0),
         priced_at=float(priced_at) if priced_at else None,
+        learned_at=float(learned_at) if learned_at else None,
         fresh_weight=float(fresh or 0),
         weight=float(weight or 0),
     )

@@ -14,11 +14,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from service import telemetry
-from service.clock import ServerClock
+from service.clock import ManualClock, ServerClock
 from service.embedded import EmbeddedServer
 from tests.api.calls import assert_problem, lease, put, report, somebody_waits
 from tests.api.calls import signal as send_signal
 from tests.api.conftest import running_app
+from workers.learn import Learner
+from workers.reprice import Repricer
 
 PAGE = "https://one.example/"
 CONTRACT = {
@@ -109,6 +111,25 @@ async def test_metrics_count_what_happened(
     assert rise("freshet_signals", signals) == 1
     bandwidth = after["freshet_bandwidth_crawls_per_second"]
     assert bandwidth["freshet_bandwidth_crawls_per_second[]"] == 1000.0
+
+
+async def test_metrics_tell_when_workers_were_at_work(client: httpx.AsyncClient, clock: ManualClock) -> None:
+    """Whichever process they live in."""
+    name = "freshet_worker_last_run_timestamp_seconds"
+    frontier = client.app.state.frontier  # type: ignore[attr-defined]
+    place = frontier.control._server, frontier.settings, clock
+    await put(client, "https://one.example/")
+    await Repricer(*place).sweep_all(clock.now_at)
+    clock.advance(30)
+    await Learner(*place).learn_all(clock.now_at)
+    found = (await client.get("/metrics")).text
+    ran = {
+        line.split('"')[1]: float(line.split()[-1]) for line in found.splitlines() if line.startswith(name)
+    }
+    assert ran["learn"] == pytest.approx(time.time(), abs=5)
+    assert ran["learn"] - ran["reprice"] == pytest.approx(30, abs=1)
+    elapsed_s = (await client.get("/admin/status")).json()["worker_elapsed_s"]
+    assert elapsed_s == {"reprice": pytest.approx(30, abs=1), "learn": pytest.approx(0, abs=1)}
 
 
 async def test_no_label_carries_a_url_or_a_host(client: httpx.AsyncClient) -> None:
