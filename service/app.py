@@ -27,7 +27,7 @@ from service.api import (
 )
 from service.api.auth import Gate
 from service.api.front import Front
-from service.api.hatch import Hatch
+from service.api.hatch import Hatch, refuse
 from service.api.middleware import RequestContext
 from service.api.openapi import components
 from service.clock import Clock, ServerClock
@@ -36,7 +36,7 @@ from service.frontier import Frontier
 from service.settings import Settings
 from service.store.connection import Server
 from service.store.keyring import Keyring
-from service.transport import TAKE
+from service.transport import REFUSE, TAKE
 
 log = logging.getLogger("freshet.app")
 RETRY_S = 1.0
@@ -52,14 +52,14 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
         server = Server(settings.redis_url)
         frontier = Frontier(server, clock or ServerClock(), settings)
         app.state.frontier = frontier
-        app.state.gate = Gate(Keyring(server))
+        app.state.gate = Gate(Keyring(server), is_open=settings.is_loopback)
         with suppress(StoreUnavailable):
             await frontier.prepare()
         waiting = asyncio.create_task(_prepare(frontier))
         gc.collect()
         gc.freeze()  # what exists now lives as long as the process: scanning it again costs latency
         try:
-            yield {TAKE: Hatch(frontier, app.state.gate).take}
+            yield {TAKE: Hatch(frontier, app.state.gate).take, REFUSE: refuse}
         finally:
             gc.unfreeze()
             waiting.cancel()

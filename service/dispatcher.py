@@ -29,6 +29,7 @@ Serve = Callable[[Sequence[Ask]], Awaitable[tuple[list[Leases], Nothing]]]
 PAGES_PER_CALL = 64  # so many are leased in a few milliseconds
 CALLS_AT_ONCE = 2  # the store has the next call when it is done with one
 FEW = 16  # requests that are not shared out among calls: a call has a cost of its own
+LONG_S = 1.0  # for a call that fails: the store does not answer, and nobody need wait for that twice
 LONGEST_SLEEP_S = 0.25  # so that a dial turned up elsewhere is noticed while waiting for a far slot
 
 
@@ -114,7 +115,8 @@ class Dispatcher:
         self._answering = 0  # requests whose answers are made while the next call is under way
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn: asyncio.Handle | None = None
-        self._retry: asyncio.TimerHandle | None = None
+        self._retry: asyncio.Handle | None = None
+        self._retry_at = 0.0  # uvloop's own handle does not say when it is to be at once
 
     async def next(self, request_id: str, count: int, wait_s: float) -> Leases | Nothing:
         """Up to `count` leases; holds on for up to `wait_s` while there are none."""
@@ -143,7 +145,7 @@ class Dispatcher:
         for task in tasks:
             task.cancel()
         for waiting in [*chain(*self._under_way), *self._queue, *self._patient, *self._fresh]:
-            waiting.answer(Nothing("pace", 1.0))
+            waiting.answer(waiting.leases or Nothing("pace", 1.0))
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _look(self) -> None:
@@ -189,16 +191,25 @@ class Dispatcher:
 
     async def _call(self, group: list[Waiting]) -> None:
         """One script call; the next is on its way before its answers are made."""
+        started = asyncio.get_running_loop().time()
         try:
             answers, nothing = await self._serve([waiting.ask() for waiting in group])
             answered = self._sort_out(group, answers, nothing)
         except Exception as error:
-            answered = [(waiting, error) for waiting in group]
+            answered = [(waiting, waiting.leases or error) for waiting in (*group, *self._in_vain(started))]
         finally:
             self._under_way.remove(group)
         self._answering = len(group)
         self._look()
         asyncio.get_running_loop().call_soon(_give, answered)
+
+    def _in_vain(self, started: float) -> list[Waiting]:
+        """Who stands behind a call that failed after so long that one more of that would be too much."""
+        if asyncio.get_running_loop().time() - started < LONG_S:
+            return []
+        behind = list(self._queue)
+        self._queue.clear()
+        return behind
 
     def _sort_out(
         self, group: list[Waiting], answers: list[Leases], nothing: Nothing
@@ -219,14 +230,15 @@ class Dispatcher:
 
     def _retry_by(self, when: float) -> None:
         """Ask again for those who wait: when there may be something, or when one has waited long enough."""
-        if self._retry is not None and self._retry.when() <= when:
+        if self._retry is not None and self._retry_at <= when:
             return
         if self._retry is not None:
             self._retry.cancel()
+        self._retry_at = when
         self._retry = asyncio.get_running_loop().call_at(when, self._ask_again)
 
     def _ask_again(self) -> None:
         self._retry = None
-        self._queue.extendleft(reversed(self._patient))
+        self._queue.extend(self._patient)  # behind who has not been asked for: their turn was before
         self._patient = []
         self._look()

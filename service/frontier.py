@@ -171,8 +171,7 @@ class Frontier:
 
     async def ready(self) -> dict[str, Any]:
         """Run a script on every shard now; StoreUnavailable where one does not answer."""
-        if not self.prepared:
-            await self.prepare()
+        await self.prepare()  # again and again: the store may have been emptied
         await self.shards.probe()
         return {"status": "ready", "shards": self.settings.shards}
 

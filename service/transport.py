@@ -16,6 +16,9 @@ from service.dispatcher import Waiting
 Reply = Callable[[int, bytes, bytes], None]  # status, lines of headers, body; to be called once
 Take = Callable[[bytes, Reply], Waiting | None]
 TAKE = "take"  # where an application that takes requests as they are keeps its `Take` in its lifespan state
+REFUSE = "refuse"  # as `TAKE`: how what is no request is answered, by status, detail and headers so far
+MOST_HEAD_BYTES = 65536  # that may come before a head is whole
+HEAD_S = 10.0  # within which it must be
 
 
 def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -76,24 +79,37 @@ class OnePacket(HttpToolsProtocol):
         self._behind = b""  # what came after it
         self._is_last = False
         self._in_request = False  # its begin was read, but not its end
+        self._in_head = True  # awaited from the begin of the connection on
+        self._head_bytes = 0
         self._idle_since = 0.0  # by the clock of the loop
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(cast(asyncio.Transport, _Gathering(transport)))
+        self._head_since = self.loop.time()
+        self._watch = self.loop.call_later(HEAD_S, self._end_if_slow)
 
     def data_received(self, data: bytes) -> None:
         if self._taken is not None:
             self._behind += data
-            self.flow.pause_reading()
+            if len(self._behind) > MOST_HEAD_BYTES:  # not before: who does not read hears no end
+                self.flow.pause_reading()
             return
         if self._take is not None and self._is_free():
             self._taken = self._take(data, self._reply)
         if self._taken is None:
+            self._head_bytes += len(data)  # from the piece on that follows the one it begins in
             super().data_received(data)
+            if self._in_head and self._head_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
+                self._refuse(431, f"a head may hold at most {MOST_HEAD_BYTES} bytes")
 
     def on_message_begin(self) -> None:
-        self._in_request = True
+        self._in_request = self._in_head = True
+        self._head_bytes, self._head_since = 0, self.loop.time()
         super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._in_request = False
@@ -102,6 +118,7 @@ class OnePacket(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._taken is not None:
             self._taken.is_gone = True
+        self._watch.cancel()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
@@ -109,6 +126,30 @@ class OnePacket(HttpToolsProtocol):
             super().shutdown()
         else:
             self._is_last = True
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, msg)
+
+    def _refuse(self, status: int, detail: str) -> None:
+        """Answer what is no request, and end the connection."""
+        if REFUSE not in self.app_state:
+            super().send_400_response(detail)
+            return
+        lines, body = self.app_state[REFUSE](status, detail, self.headers if self._in_request else ())
+        usual = _usual_lines(tuple(self.server_state.default_headers))
+        self.transport.write(b"".join([STATUS_LINE[status], usual, lines, b"\r\n", body]))
+        self.transport.close()
+
+    def _end_if_slow(self) -> None:
+        """A caller that is not done with a head in time is not waited for."""
+        is_awaited = self._in_head and self._taken is None
+        left_s = self._head_since + HEAD_S - self.loop.time() if is_awaited else HEAD_S
+        if self.transport.is_closing():
+            return
+        if left_s > 0:
+            self._watch = self.loop.call_later(left_s, self._end_if_slow)
+        else:
+            self.transport.close()
 
     def _is_free(self) -> bool:
         """Whether the next bytes begin a request that can be answered at once."""
@@ -118,7 +159,7 @@ class OnePacket(HttpToolsProtocol):
 
     def _reply(self, status: int, lines: bytes, body: bytes) -> None:
         """Answer what was taken, as the server itself would."""
-        self._taken = None
+        self._taken, self._in_head = None, False
         if self.transport.is_closing():  # the caller hung up meanwhile
             return
         usual = _usual_lines(tuple(self.server_state.default_headers))

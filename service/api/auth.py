@@ -18,8 +18,10 @@ _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 class Gate:
     """The keys as this process last saw them."""
 
-    def __init__(self, keyring: Keyring) -> None:
+    def __init__(self, keyring: Keyring, *, is_open: bool = True) -> None:
+        """Open: where there is no key at all none is needed."""
         self._keyring = keyring
+        self._is_open = is_open
         self._keys: dict[str, Key] = {}
         self._read_at = -FRESH_S
 
@@ -28,7 +30,7 @@ class Gate:
         now = time.monotonic()
         if now - self._read_at >= FRESH_S:
             self._keys, self._read_at = await self._keyring.all(), now
-        if not self._keys:
+        if self._is_open and not self._keys:
             return None
         key = self._find(authorization)
         if key is None:
@@ -41,7 +43,7 @@ class Gate:
         """Whether the keys as last seen let the caller in; where they are old or do not, `check` decides."""
         if time.monotonic() - self._read_at >= FRESH_S:
             return False
-        if not self._keys:
+        if self._is_open and not self._keys:
             return True
         key = self._find(authorization)
         return key is not None and key.role in roles

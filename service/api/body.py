@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -14,6 +15,7 @@ from service.api.problems import Problem, invalid
 from service.errors import SchedulerError
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
+BODY_S = 30.0
 MAX_ITEMS = 1000
 MAX_PAGES = 10_000
 T = TypeVar("T")
@@ -124,11 +126,17 @@ async def read_body(request: Request) -> bytes:
         raise _too_large()
     parts: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > MAX_BODY_BYTES:
-            raise _too_large()
-        parts.append(chunk)
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > MAX_BODY_BYTES:
+                    raise _too_large()
+                parts.append(chunk)
+    except TimeoutError:
+        raise Problem(
+            408, f"the body must come within {BODY_S:g} s", headers={"Connection": "close"}
+        ) from None
     return b"".join(parts)
 
 
@@ -162,4 +170,4 @@ def _place(message: str) -> tuple[str, list[str | int]]:
     """msgspec says `… - at `$.a[0]``; RFC 9457 users want a list."""
     text, _, where = message.partition(" - at `$")
     parts = where.rstrip("`").replace("[", ".").replace("]", "").split(".")
-    return text, ["body", *(int(p) if p.isdigit() else p for p in parts if p and p != "...")]
+    return text, ["body", *(int(p) if is_number(p) and len(p) < 10 else p for p in parts if p and p != "...")]

@@ -98,7 +98,8 @@ def read_query(query: bytes) -> tuple[int, float] | None:
 
 
 def _next(app: FastAPI, asked: Asked, _: Key | None) -> Awaitable[Response]:
-    return lease_pages(app.state.frontier, asked.given_id.decode("latin-1"), asked.n, asked.wait_s)
+    given_id = asked.given_id.decode("latin-1")
+    return lease_pages(app.state.frontier, given_id, asked.n, asked.wait_s, asked.receive)
 
 
 def _posted(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from functools import lru_cache, partial
 
 from fastapi.responses import Response
 
 from service.api.auth import Gate
 from service.api.front import HOT, read_query
-from service.api.middleware import PRINTABLE, new_id
+from service.api.middleware import PRINTABLE, given_id, new_id
 from service.api.next import answer_of, page_headers, render_pages
-from service.api.problems import problem_of, render
+from service.api.problems import Problem, problem_of, render
 from service.dispatcher import Answer, Waiting
 from service.frontier import Frontier
 from service.transport import Reply, lines_of
@@ -89,6 +90,12 @@ def _write(found: Answer) -> tuple[int, bytes, bytes]:
     if isinstance(found, Exception):
         return _parts_of(render(problem_of(found, "/next")))
     return _parts_of(answer_of(found))
+
+
+def refuse(status: int, detail: str, headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
+    """Lines of headers and body for what is no request, as far as it was read."""
+    _, lines, body = _parts_of(render(Problem(status, detail, headers={"Connection": "close"})))
+    return lines + b"x-request-id: %b\r\n" % (given_id({"headers": headers}) or new_id()), body
 
 
 def _parts_of(response: Response) -> tuple[int, bytes, bytes]:

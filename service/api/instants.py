@@ -62,7 +62,7 @@ def _from_text(text: str) -> float:
     except ValueError:
         try:
             parsed = parsedate_to_datetime(text)
-        except ValueError:
+        except (ValueError, OverflowError):  # the latter by an offset of years
             raise InvalidInstant() from None
     if parsed.tzinfo is None:
         parsed = parsed.replace(tzinfo=UTC)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import time
+from hashlib import blake2b
 from random import getrandbits
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import telemetry
+from service.api.problems import problem_of, render
 
 PRINTABLE = re.compile(rb"[!-~]{1,128}")
 
@@ -23,16 +25,22 @@ class RequestContext:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = _given_id(scope) or new_id()
-        started = time.perf_counter()
+        request_id = given_id(scope) or new_id()
+        started, is_answered = time.perf_counter(), False
 
         async def send_with_id(message: Message) -> None:
+            nonlocal is_answered
             if message["type"] == "http.response.start":
+                is_answered = True
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
             await send(message)
 
         try:
             await self._app(scope, receive, send_with_id)
+        except Exception as error:  # the framework would answer it outside of this
+            if is_answered:
+                raise
+            await render(problem_of(error, scope["path"]))(scope, receive, send_with_id)
         finally:
             route = getattr(scope.get("route"), "path", "unmatched")
             telemetry.REQUEST_SECONDS.labels(route).observe(time.perf_counter() - started)
@@ -43,7 +51,15 @@ def new_id() -> bytes:
     return b"%016x" % getrandbits(64)
 
 
-def _given_id(scope: Scope) -> bytes | None:
+def retry_id(scope: Scope) -> str:
+    """What a retry is known by: the id that is echoed, or all of one that cannot be."""
+    if usable := given_id(scope):
+        return usable.decode("latin-1")
+    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+    return f"\x1f{blake2b(given, digest_size=16).hexdigest()}" if given else ""
+
+
+def given_id(scope: Scope) -> bytes | None:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and PRINTABLE.fullmatch(value):
             return bytes(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache
 from math import ceil, exp
 from typing import Annotated
@@ -9,6 +10,7 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
+from starlette.types import Receive
 
 from service import telemetry
 from service.address import url_of
@@ -16,6 +18,7 @@ from service.api.auth import allow
 from service.api.body import JSON, RawResponse
 from service.api.deps import frontier_of
 from service.api.instants import render_instant, render_ms
+from service.api.middleware import retry_id
 from service.api.openapi import documented
 from service.api.schemas import LeaseOut, NextAnswer
 from service.dispatcher import Leases
@@ -47,8 +50,7 @@ async def get_next(
     makes a retry safe: the same id within a minute gets the same leases.
     """
     del crawler
-    request_id = request.headers.get("x-request-id", "")[:128]
-    return await lease_pages(frontier_of(request), request_id, n, wait)
+    return await lease_pages(frontier_of(request), retry_id(request.scope), n, wait, request.receive)
 
 
 @router.head("/next", include_in_schema=False)
@@ -57,9 +59,26 @@ async def head_next() -> Response:
     return Response(status_code=204, headers={"Cache-Control": "no-store"})
 
 
-async def lease_pages(frontier: Frontier, request_id: str, n: int, wait_s: float) -> Response:
-    """The answer to a request for pages."""
-    return answer_of(await frontier.next(request_id, n, wait_s))
+async def lease_pages(
+    frontier: Frontier, request_id: str, n: int, wait_s: float, receive: Receive
+) -> Response:
+    """The answer to a request for pages; nothing is leased for a caller that hung up while it waited."""
+    if not wait_s:
+        return answer_of(await frontier.next(request_id, n, wait_s))
+    asked = asyncio.ensure_future(frontier.next(request_id, n, wait_s))
+    watch = asyncio.create_task(_hang_up(receive))
+    watch.add_done_callback(lambda _: asked.cancel())
+    try:
+        return answer_of(await asked)
+    except asyncio.CancelledError:
+        return RawResponse(204, [_NO_STORE]) if watch.done() else answer_of(Nothing("pace", 1.0))  # it stops
+    finally:
+        watch.cancel()
+
+
+async def _hang_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def answer_of(found: Leases | Nothing) -> Response:
@@ -76,8 +95,7 @@ def page_headers(length: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def render_pages(rows: Leases) -> bytes:
-    """The body that hands these pages out; they count as handed out from now on."""
-    telemetry.NEXT_PAGES.inc(len(rows))
+    """The body that hands these pages out."""
     return _encode(NextAnswer([_render(*row) for row in rows]))
 
 

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from service.errors import SchedulerError, StoreUnavailable, VersionMoved
 
@@ -21,9 +22,11 @@ TITLES = {
     403: "Not allowed",
     404: "Not found",
     405: "Method not allowed",
+    408: "Too slow",
     412: "Changed meanwhile",
     413: "Body too large",
     422: "Invalid input",
+    431: "Head too large",
     500: "Internal error",
     503: "Store unavailable",
 }
@@ -92,6 +95,8 @@ def problem_of(error: Exception, path: str) -> Problem:
         return error
     if isinstance(error, SchedulerError):
         return _from_scheduler(error)
+    if isinstance(error, ClientDisconnect):  # nobody will read it, and nothing went wrong here
+        return Problem(400, "the caller hung up before the body was whole")
     log.exception("request_failed", extra={"path": path}, exc_info=error)
     return Problem(500, "the request could not be completed; the log has the cause")
 

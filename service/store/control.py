@@ -33,6 +33,7 @@ class Control:
         """Fix the number of shards at the first start; InvalidSetting if it differs later."""
         known, layout = await self._server.execute("HMGET", CONTROL, "shards", "layout")
         if known is None:  # the layout first: a store with shards but without one is of an earlier release
+            self._sources.clear()
             await self._server.execute("HSETNX", CONTROL, "layout", LAYOUT)
             await self._server.execute("HSETNX", CONTROL, "shards", shards)
             known, layout = await self._server.execute("HMGET", CONTROL, "shards", "layout")

@@ -12,7 +12,7 @@ import redis.asyncio as redis_asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.errors import InvalidSetting, StoreUnavailable
@@ -73,6 +73,8 @@ class Node:
         try:
             return await self._execute(*command)
         except ResponseError as refusal:
+            if isinstance(refusal, ReadOnlyError):  # as in `Pipe`
+                await self._client.connection_pool.disconnect(inuse_connections=False)
             return refusal
 
     async def _pipelined(self, commands: Sequence[Command]) -> list[Any]:

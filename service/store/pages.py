@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from service import telemetry
 from service.clock import Clock
 from service.store.connection import Call, Server
 from service.store.keys import CONTROL, shard_prefixes
@@ -98,7 +99,8 @@ class Pages:
             return await self._spread.next(requests, order, lookahead_s * 1000)
         args = (await self._clock.argument(), order, self._all_shards, *requests_for_pages(requests))
         reply = await self._server.call("next", [CONTROL], args)
-        return reply[0].decode(), reply[1] / 1000, [read_leases(raw) for raw in reply[2:]]
+        telemetry.NEXT_PAGES.inc(reply[2])
+        return reply[0].decode(), reply[1] / 1000, [read_leases(raw) for raw in reply[3:]]
 
     async def close(self) -> None:
         """Wait for what is still to be written."""

@@ -15,6 +15,7 @@ import hiredis
 from redis._parsers.base import BaseParser
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 Argument = str | bytes | int | float
@@ -110,8 +111,14 @@ class Pipe(asyncio.Protocol):
         assert connection._writer is not None
         transport = cast(asyncio.Transport, connection._writer.transport)
         transport.set_protocol(self)
-        self._reader = hiredis.Reader(replyError=_refusal, notEnoughData=_NOT_YET)
+        self._reader = hiredis.Reader(replyError=self._refused, notEnoughData=_NOT_YET)
         self._transport = None if transport.is_closing() else transport
+
+    def _refused(self, text: str) -> Exception:
+        refusal = _refusal(text)
+        if isinstance(refusal, ReadOnlyError):  # it was demoted; its address may lead to another by now
+            asyncio.get_running_loop().call_soon(self._fail, RedisConnectionError(LOST))
+        return refusal
 
     def _check_deadline(self) -> None:
         """Replies come in order, so a server that answers nobody in time is told by the oldest call."""

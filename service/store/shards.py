@@ -54,7 +54,7 @@ class Shards:
             pipeline.execute_command("HMGET", keys.meta(prefix), *_STATUS)
             pipeline.execute_command("ZCARD", keys.leases(prefix))
         found = await self._server.run(pipeline, partly=partly)
-        unknown = [None] * len(_STATUS)
+        unknown: list[bytes | None] = [None] * len(_STATUS)
         return [_status(row or unknown, leases) for row, leases in zip(found[::2], found[1::2], strict=True)]
 
     async def signal_counts(self) -> dict[int, int]:

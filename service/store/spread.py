@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from service import telemetry
 from service.clock import Clock
 from service.errors import StoreUnavailable
 from service.store.connection import Server
@@ -24,6 +25,7 @@ from service.store.wire import pack, unpack
 
 Part = tuple[Row, bytes]  # a page, and how its shard gave it
 SETTLED_WITHIN_S = 0.02  # so long the price may lag behind what is served where nobody asks for more
+TRIED_MS = 50.0  # after which a retry whose first try is under way asks for its answer again
 log = logging.getLogger("freshet.store")
 
 
@@ -52,11 +54,13 @@ class Spread:
         slots = [first + at * gap_ms for at in range(sum(shares))]
         if not slots:
             served = not any(n for (_, n, _), answer in zip(requests, answers, strict=True) if not answer)
-            return "leased" if served else word, retry_ms, [read_leases(raw) for raw in answers]
+            # Though a slot is free: who asks is a retry, and its first try is still under way elsewhere.
+            return "leased" if served else word, retry_ms or TRIED_MS, [read_leases(raw) for raw in answers]
         filled = _Filling(slots)
         try:
             await self._fill(filled, now, now_ms, order)
         finally:
+            telemetry.NEXT_PAGES.inc(len(filled.parts))
             leases, given = _share_out(requests, shares, filled.parts, answers)
             if given or len(filled.parts) < len(slots):
                 unused = unused_tail(slots, filled.used)

@@ -9,6 +9,7 @@ import pytest
 
 from service.clock import ManualClock
 from tests.api.calls import assert_problem, lease, put
+from tests.api.conftest import MakeClient
 
 PAGE = "https://one.example/"
 
@@ -165,3 +166,17 @@ async def test_the_status_tells_the_counts(client: httpx.AsyncClient) -> None:
 
 def _bytes(text: str | bytes) -> bytes:
     return text if isinstance(text, bytes) else text.encode()
+
+
+@pytest.mark.parametrize(("host", "status"), [("0.0.0.0", 401), ("127.0.0.1", 204)])
+async def test_a_door_to_the_network_stays_shut_when_the_last_key_is_gone(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, host: str, status: int
+) -> None:
+    """Revoked, or lost with the store's data: then nobody may turn the dial."""
+    monkeypatch.setattr("service.api.auth.FRESH_S", 0.0)
+    client = await make_client(host=host)
+    keyring = client.app.state.gate._keyring  # type: ignore[attr-defined]
+    _, key = await keyring.create("only", "operator")
+    assert (await client.get("/next")).status_code == 401
+    await keyring.revoke(key.id)
+    assert (await client.get("/next")).status_code == status

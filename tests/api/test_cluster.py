@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import httpx
 import pytest
 
 from loadtest.cluster import LocalCluster, Member, until
+from service import telemetry
 from service.address import parse_url, shard_of
-from service.clock import ServerClock
-from service.store.keys import shard_prefixes
+from service.clock import ManualClock, ServerClock
+from service.store.keys import CONTROL, shard_prefixes
 from tests.api.calls import assert_problem
 from tests.api.conftest import DEFAULTS, running_app
+from tests.conftest import emptied
 
 HOSTS = [f"https://h{at}.example/" for at in range(40)]
 PAGES = {"pages": [{"url": url} for url in HOSTS]}
@@ -63,3 +66,23 @@ async def _others_answer(client: httpx.AsyncClient, urls: list[str]) -> None:
         response = await client.get("/pages", params={"url": url})
         assert response.status_code == 200, response.text
         assert response.json()["signals"] in (0, 1)
+
+
+async def test_a_retry_that_waits_for_its_first_try_does_not_press_the_store(cluster: LocalCluster) -> None:
+    """Real time is the subject: the process that had the first try may have died."""
+    clock = ManualClock()
+
+    def grants() -> float:
+        name, labels = "freshet_redis_seconds_count", {"script": "grant"}
+        return telemetry.REGISTRY.get_sample_value(name, labels) or 0.0
+
+    async with running_app(emptied(cluster), clock) as client:
+        await client.put("/pages", json=PAGES)
+        now_ms = clock.now_at * 1000
+        server = client.app.state.frontier._pages._server  # type: ignore[attr-defined]
+        key = f"{CONTROL}:answers:{int(now_ms // 30_000)}"
+        await server.execute("HSET", key, "again", struct.pack("<d", now_ms + 5000))
+        before = grants()
+        response = await client.get("/next?wait=0.5", headers={"X-Request-Id": "again"})
+        assert response.status_code == 204
+        assert grants() - before < 50

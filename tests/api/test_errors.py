@@ -180,3 +180,34 @@ async def test_a_request_without_a_usable_id_gets_one(client: httpx.AsyncClient,
 async def test_refusals_carry_the_request_id_too(client: httpx.AsyncClient, path: str) -> None:
     response = await client.get(path, headers={"X-Request-Id": "abc"})
     assert response.headers["x-request-id"] == "abc"
+
+
+@pytest.mark.parametrize("at", ["Mon, 01 Jan 2020 00:00:00 +99999999999999", "1 Jan 2020 0:0:0 " + "9" * 40])
+async def test_a_date_of_an_impossible_zone_spoils_its_own_item_only(
+    client: httpx.AsyncClient, at: str
+) -> None:
+    await put(client, PAGE)
+    for path, field, name in (("/signals", "signals", "at"), ("/outcomes", "outcomes", "fetched_at")):
+        response = await client.post(path, json={field: [{"url": PAGE, name: at}, {"url": PAGE}]})
+        assert response.status_code in (200, 202), response.text
+        assert response.json()["accepted"] == 1
+        assert [rejected["index"] for rejected in response.json()["rejected"]] == [0]
+
+
+@pytest.mark.parametrize("name", ["x - at `$.\u00b2", "x - at `$." + "9" * 5000])
+async def test_a_field_whose_name_looks_like_a_place_is_422(client: httpx.AsyncClient, name: str) -> None:
+    for path in ("/leases/extend", "/leases/release"):
+        assert_problem(await client.post(path, json={"leases": [], name: 1}), 422)
+
+
+async def test_a_failure_carries_the_request_id_too(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(client.app.state.frontier, "put_pages", fail)  # type: ignore[attr-defined]
+    body = {"pages": [{"url": PAGE}]}
+    response = await client.put("/pages", json=body, headers={"X-Request-Id": "abc"})
+    assert_problem(response, 500)
+    assert response.headers["x-request-id"] == "abc"

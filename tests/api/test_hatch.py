@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -12,10 +14,10 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from service import telemetry
-from service.api.hatch import Hatch
+from service.api.hatch import Hatch, refuse
 from service.dispatcher import Waiting
 from service.errors import StoreUnavailable
-from service.transport import TAKE, UVICORN, OnePacket, Reply
+from service.transport import REFUSE, TAKE, UVICORN, OnePacket, Reply
 from tests.api.calls import key_of, put, somebody_waits
 from tests.api.test_front import QUERIES
 
@@ -31,7 +33,7 @@ class Listener:
         self.received = 0
         self._hatch = Hatch(app.state.frontier, app.state.gate)
         self._config = Config(app, **{**UVICORN, "timeout_keep_alive": keep_alive_s})
-        self._app_state = {} if is_ordinary else {TAKE: self._take}
+        self._app_state = {REFUSE: refuse} if is_ordinary else {REFUSE: refuse, TAKE: self._take}
         self.state = ServerState()
         self.state.default_headers = [DATE]
 
@@ -140,13 +142,18 @@ def get(target: str, *headers: str) -> bytes:
     return "\r\n".join([f"GET {target} HTTP/1.1", "Host: x", *headers, "", ""]).encode()
 
 
+def known(answer: bytes) -> bytes:
+    """But for the id that is made up where nonsense came before the one given was read."""
+    return re.sub(rb"x-request-id: [0-9a-f]{16}\r\n", b"", answer) if b" 400 Bad" in answer else answer
+
+
 @pytest.mark.parametrize("query", QUERIES)
 async def test_parameters_are_read_alike(
     client: httpx.AsyncClient, listener: Listener, ordinary: Listener, query: str
 ) -> None:
     await put(client, *(f"https://h{at}.example/" for at in range(6)))
     request = get(f"/next?{query}", "X-Request-Id: same")
-    assert await ask(listener, request) == await ask(ordinary, request) != b""
+    assert known(await ask(listener, request)) == known(await ask(ordinary, request)) != b""
 
 
 ID = "X-Request-Id: same"
@@ -194,7 +201,7 @@ async def test_requests_are_told_apart_and_answered_alike(
     request, is_plain = REQUESTS[name]
     answer = await ask(listener, request)
     if b"X-Request-Id" in request or is_plain:  # else the id, made up each time, differs
-        assert answer == await ask(ordinary, request)
+        assert known(answer) == known(await ask(ordinary, request))
     assert answer.startswith(b"HTTP/1.1 ")
     assert listener.taken == ([request] if is_plain else [])
 
@@ -413,3 +420,153 @@ async def test_every_answer_and_page_is_counted(client: httpx.AsyncClient, liste
     assert [now - then for now, then in zip(counted(), before, strict=True)] == [2, 3, 1]
     assert listener.state.total_requests == requests + 2
     assert len(listener.taken) == 2
+
+
+@pytest.mark.parametrize("query", ["wait=20", "wait=20&other=1"], ids=["front", "framework"])
+async def test_nothing_is_leased_for_a_caller_that_hung_up_on_the_ordinary_way(
+    client: httpx.AsyncClient, query: str
+) -> None:
+    """Which everybody goes who is the first for a second: with few callers that is nearly each."""
+    async with Listener(client.app) as listener:  # type: ignore[attr-defined]
+        caller = await Caller.of(listener)
+        caller.send(get(f"/next?{query}"))  # nobody has read the keys yet
+        await somebody_waits(client)
+        assert listener.taken == []
+        caller.hang_up()
+        async with asyncio.timeout(10):
+            while listener.state.connections or listener.state.tasks:  # noqa: ASYNC110 - until noticed
+                await asyncio.sleep(0.001)
+        await put(client, "https://one.example/")
+        assert b"https://one.example/" in await ask(listener, PLAIN)
+
+
+@pytest.mark.parametrize("query", ["wait=20", "wait=20&other=1"], ids=["front", "framework"])
+async def test_who_waits_on_the_ordinary_way_when_the_service_stops_is_answered(
+    client: httpx.AsyncClient, query: str
+) -> None:
+    """As the server does it when its patience is over: it cancels what is under way."""
+    async with Listener(client.app) as listener:  # type: ignore[attr-defined]
+        caller = await Caller.of(listener)
+        caller.send(get(f"/next?{query}", ID))
+        await somebody_waits(client)
+        for task in listener.state.tasks:
+            task.cancel()
+        answer = await caller.answer()
+        caller.hang_up()
+    assert answer.startswith(b"HTTP/1.1 204 ")
+    assert b"\r\nretry-after: 1\r\n" in answer
+    assert b"\r\nx-request-id: same\r\n" in answer
+
+
+@pytest.mark.parametrize("line", ["POST /outcomes", "PUT /pages"])
+async def test_a_caller_that_hangs_up_within_its_body_is_no_failure(
+    listener: Listener, caplog: pytest.LogCaptureFixture, line: str
+) -> None:
+    caller = await Caller.of(listener)
+    caller.send(f"{line} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
+    await listener.pieces_have_come(1)
+    caller.hang_up()
+    async with asyncio.timeout(10):
+        while listener.state.connections or listener.state.tasks:  # noqa: ASYNC110 - until noticed
+            await asyncio.sleep(0.001)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+NONSENSE = {
+    "no request": b"nonsense\r\n\r\n",
+    "two lengths": get("/next", ID, "Content-Length: 5", "Transfer-Encoding: chunked", "X-Other: a"),
+    "no path": get("http://x"),
+    "another protocol": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "letters in the path": b"GET /\xc3\xa9 HTTP/1.1\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+async def test_what_is_no_request_is_a_problem_with_an_id(listener: Listener, name: str) -> None:
+    answer = await ask(listener, NONSENSE[name])
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"\r\ncontent-type: application/problem+json" in head
+    assert b"\r\nconnection: close" in head
+    assert b"\r\nx-request-id: " in head
+    assert b"\r\nX-Request-Id: same" not in NONSENSE[name] or b"\r\nx-request-id: same" in head
+    assert json.loads(body)["status"] == 400
+
+
+async def test_a_head_without_end_is_refused(listener: Listener) -> None:
+    caller = await Caller.of(listener)
+    caller.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+    for _ in range(16):
+        caller.send(b"X-Other: y\r\n" * 1000)
+        if listener.state.connections:
+            await asyncio.sleep(0.01)
+    caller.send(b"\r\n")
+    assert b"431 " in (await caller.answer())[:20]
+    caller.hang_up()
+
+
+@pytest.mark.parametrize("begin", [b"", PLAIN[:20], PLAIN + PLAIN[:20], get("/healthz") + PLAIN[:20]])
+async def test_a_caller_that_is_not_done_with_a_head_in_time_is_left(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, begin: bytes
+) -> None:
+    monkeypatch.setattr("service.transport.HEAD_S", 0.1)
+    await keys_are_read(client)
+    async with Listener(client.app) as listener:  # type: ignore[attr-defined]
+        caller = await Caller.of(listener)
+        caller.send(begin)
+        if len(begin) > len(PLAIN):
+            await caller.answer()
+        assert await caller.is_ended()
+
+
+async def test_who_waits_for_an_answer_is_not_slow(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.transport.HEAD_S", 0.05)
+    await keys_are_read(client)
+    async with Listener(client.app) as listener:  # type: ignore[attr-defined]
+        for request in (get("/next?wait=0.3"), get("/next?wait=0.3", "Content-Length: 0")):
+            caller = await Caller.of(listener)
+            for _ in range(2):
+                caller.send(request)
+                assert b"204 No Content" in await caller.answer()
+                await asyncio.sleep(0.15)
+            caller.hang_up()
+
+
+async def test_a_body_that_does_not_come_in_time_is_408(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.api.body.BODY_S", 0.05)
+    for line in ("POST /outcomes", "PUT /pages"):
+        answer = await ask(listener, f"{line} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{{".encode())
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"\r\nconnection: close\r\n" in answer
+
+
+async def test_nothing_is_leased_for_a_caller_that_sent_more_and_hung_up(
+    client: httpx.AsyncClient, listener: Listener
+) -> None:
+    caller = await Caller.of(listener)
+    caller.send(get("/next?wait=20"))
+    await somebody_waits(client)
+    caller.send(get("/healthz"))
+    await listener.pieces_have_come(2)
+    caller.hang_up()
+    async with asyncio.timeout(5):
+        while listener.state.connections:  # noqa: ASYNC110 - until the end has been noticed
+            await asyncio.sleep(0.001)
+    await put(client, "https://one.example/")
+    assert b"https://one.example/" in await ask(listener, PLAIN)
+
+
+async def test_a_large_body_before_it_does_not_count_as_a_head(listener: Listener) -> None:
+    caller = await Caller.of(listener)
+    body = b'{"signals": []}' + b" " * 1_000_000
+    caller.send(
+        b"POST /signals HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body + PLAIN[:20]
+    )
+    assert b"202 Accepted" in await caller.answer()
+    caller.send(PLAIN[20:])
+    assert b"204 No Content" in await caller.answer()
+    caller.hang_up()

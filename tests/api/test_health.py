@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from service import telemetry
@@ -230,3 +231,48 @@ async def test_a_service_starts_without_its_store_and_is_ready_once_it_is_there(
             await put(client, PAGE)
             assert (await client.get("/admin/bandwidth")).json() == {"crawls_per_second": 7.0}
             assert len(await lease(client)) == 1
+
+
+async def test_large_requests_do_not_queue_up_before_a_store_that_hangs(
+    own_server: EmbeddedServer, own_client: httpx.AsyncClient
+) -> None:
+    """Real time is the subject: each is a call of its own, and two are made at once."""
+    await put(own_client, PAGE)
+    os.kill(own_server.pid, signal.SIGSTOP)
+    try:
+        took = await asyncio.gather(*(timed(own_client, "GET", "/next?n=64", None) for _ in range(8)))
+    finally:
+        os.kill(own_server.pid, signal.SIGCONT)
+    assert max(took) < 3.5
+
+
+async def test_a_retry_hands_out_nothing_new(client: httpx.AsyncClient) -> None:
+    """Neither one that comes beside its first try nor one that comes later; nor in several calls."""
+
+    def counted() -> float:
+        return telemetry.REGISTRY.get_sample_value("freshet_next_pages_total") or 0.0
+
+    await put(client, *(f"https://h{at}.example/" for at in range(300)))
+    for count in (2, 290):
+        before, headers = counted(), {"X-Request-Id": f"same-{count}"}
+        first, beside = await asyncio.gather(*(lease(client, count, **headers) for _ in range(2)))
+        assert first == beside == await lease(client, count, **headers)
+        assert len(first) == counted() - before == count
+    status = (await client.get("/admin/status")).json()
+    assert status["next_pages_total"] == 292
+
+
+async def test_a_store_that_was_emptied_is_made_ready_again(
+    own_server: EmbeddedServer, own_client: httpx.AsyncClient
+) -> None:
+    """Else it would be ready, and paused until somebody turned the dial."""
+    await put(own_client, PAGE)
+    await send_signal(own_client, {"url": PAGE, "source": "cdn"})
+    with redis.Redis.from_url(own_server.url) as store:
+        store.flushall()
+        store.execute_command("FUNCTION", "FLUSH")
+    assert (await own_client.get("/readyz")).status_code == 200
+    await put(own_client, PAGE)
+    assert len(await lease(own_client)) == 1
+    await send_signal(own_client, {"url": PAGE, "source": "cdn"})
+    assert "cdn" in (await own_client.get("/admin/sources")).json()["sources"]

@@ -176,3 +176,25 @@ async def test_who_waits_is_served_when_a_page_is_added(make_client: MakeClient)
     await somebody_waits(client)
     await put(client, PAGE)
     assert (await waiting).json()["pages"][0]["url"] == PAGE
+
+
+async def test_ids_that_differ_only_far_behind_are_different_requests(client: httpx.AsyncClient) -> None:
+    await put(client, *(f"https://h{at}.example/" for at in range(3)))
+    ids = ["x" * 128 + end for end in ("1", "1", "2")]
+    first, again, other = [await lease(client, 1, **{"X-Request-Id": each}) for each in ids]
+    assert first == again
+    assert other[0]["url"] != first[0]["url"]
+
+
+@pytest.mark.parametrize("unusable", ["", "a b", "x" * 129])
+async def test_of_two_ids_the_one_that_is_echoed_makes_a_retry_safe(
+    client: httpx.AsyncClient, unusable: str
+) -> None:
+    await put(client, *(f"https://h{at}.example/" for at in range(3)))
+    found = []
+    for usable in ("one", "one", "two"):
+        headers = [("X-Request-Id", unusable), ("X-Request-Id", usable)]
+        response = await client.get("/next", headers=headers)
+        assert response.headers["x-request-id"] == usable
+        found.append(response.json()["pages"][0]["url"])
+    assert found[0] == found[1] != found[2]

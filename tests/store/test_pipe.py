@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import redis.asyncio as redis_asyncio
@@ -13,6 +15,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from service.embedded import EmbeddedServer
+from service.errors import StoreUnavailable
 from service.store.connection import Server
 from service.store.pipe import Pipe, Pipes
 from tests.conftest import emptied
@@ -144,3 +148,41 @@ async def test_only_calls_that_found_no_library_are_made_again(
     assert sent == [3, 1]
     assert len(replies) == 3
     await server.close()
+
+
+async def test_a_server_that_was_demoted_is_left_for_who_has_its_address_now(tmp_path: Path) -> None:
+    """Connections outlive a failover behind one address; what answers READONLY must not be asked for ever."""
+    with EmbeddedServer(tmp_path / "old") as old, EmbeddedServer(tmp_path / "new") as new:
+        primary = old
+
+        async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(OSError):
+                while data := await reader.read(65536):
+                    writer.write(data)
+            writer.close()
+
+        async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            there = await asyncio.open_unix_connection(urlsplit(primary.url).path)
+            pumps.update(
+                {asyncio.create_task(pump(*way)) for way in ((reader, there[1]), (there[0], writer))}
+            )
+
+        pumps: set[asyncio.Task[None]] = set()
+        address = await asyncio.start_server(forward, "127.0.0.1", 0)
+        server = Server(f"redis://127.0.0.1:{address.sockets[0].getsockname()[1]}")
+        turn = ("set_bandwidth", ["f:{control}"], ["", "5.0", "", ""])
+        await server.call(*turn)
+        await server.execute("SET", "a", "b")
+        async with redis_asyncio.Redis.from_url(old.url) as client:
+            await client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        primary = new
+        found: list[object] = []
+        for attempt in (lambda: server.execute("SET", "a", "b"), lambda: server.call(*turn)) * 2:
+            try:
+                found.append(await attempt())
+            except StoreUnavailable:
+                await asyncio.sleep(0.05)
+        await server.close()
+        address.close()
+        await asyncio.gather(*pumps)
+        assert len(found) == 2

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+import uvloop
 
 from service.dispatcher import CALLS_AT_ONCE, FEW, PAGES_PER_CALL, Ask, Dispatcher, Leases
 from service.domain import Lease, Nothing
@@ -376,3 +377,87 @@ async def test_waiting_asks_at_the_pace_it_is_told(dispatcher: Dispatcher, store
     store.retry_after_s = 60
     await dispatcher.next("a", 1, 0.6)
     assert len(store.calls) <= 5
+
+
+async def test_what_a_large_request_got_is_not_lost_when_a_later_call_fails(store: Store) -> None:
+    """Without an id nobody could ask for it again: the pages would be kept from everybody for a lease."""
+    store.stock = 1000
+
+    async def serve(requests: Sequence[Ask]) -> tuple[list[Leases], Nothing]:
+        if store.calls:
+            raise StoreUnavailable
+        return await store.serve(requests)
+
+    dispatcher = Dispatcher(serve)
+    assert len(await dispatcher.next("", PAGES_PER_CALL + 1, 0)) == PAGES_PER_CALL
+    await dispatcher.close()
+
+
+async def test_closing_takes_nothing_from_a_large_request_half_way(
+    dispatcher: Dispatcher, store: Store
+) -> None:
+    store.stock = 1000
+    waiting = asyncio.create_task(dispatcher.next("", PAGES_PER_CALL + 1, 0))
+    await until(store, 1)
+    store.gate.clear()
+    await until(store, 2)
+    await dispatcher.close()
+    assert len(await waiting) == PAGES_PER_CALL
+
+
+async def test_who_stands_behind_a_call_that_failed_late_is_told_at_once(
+    dispatcher: Dispatcher, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.dispatcher.LONG_S", 0.0)
+    store.gate.clear()
+    store.error = StoreUnavailable()
+    calls = [asyncio.create_task(dispatcher.next("", PAGES_PER_CALL, 20)) for _ in range(8)]
+    await until(store, CALLS_AT_ONCE)
+    store.gate.set()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StoreUnavailable] * 8
+    assert len(store.calls) == CALLS_AT_ONCE
+
+
+def test_who_may_be_asked_for_again_at_once_is_waited_for_on_the_loop_of_the_service() -> None:
+    """uvloop runs what is due within half a millisecond as if it had no time of its own."""
+
+    async def serve() -> list[object]:
+        store = Store()
+        store.retry_after_s = 0.0
+        store.stock = 1
+        dispatcher = Dispatcher(store.serve)
+        answers = await asyncio.gather(
+            *(dispatcher.next("", 1, 0.05) for _ in range(4)), return_exceptions=True
+        )
+        await dispatcher.close()
+        return list(answers)
+
+    loop = uvloop.new_event_loop()
+    try:
+        first, *others = loop.run_until_complete(serve())
+    finally:
+        loop.close()
+    assert isinstance(first, list)
+    assert [type(other) for other in others] == [Nothing] * 3
+
+
+async def test_large_requests_that_wait_do_not_go_before_others_again_and_again(store: Store) -> None:
+    """Their round takes longer than the store says they should wait."""
+    store.retry_after_s = 0.001
+
+    async def serve(requests: Sequence[Ask]) -> tuple[list[Leases], Nothing]:
+        await asyncio.sleep(0.003)
+        return await store.serve(requests)
+
+    dispatcher = Dispatcher(serve)
+    patient = [asyncio.create_task(dispatcher.next(f"p{at}", PAGES_PER_CALL, 20)) for at in range(5)]
+    await until(store, 5)
+    try:
+        async with asyncio.timeout(3):
+            assert isinstance(await dispatcher.next("late", 1, 0), Nothing)
+    finally:
+        for waiting in patient:
+            waiting.cancel()
+        await asyncio.gather(*patient, return_exceptions=True)
+        await dispatcher.close()

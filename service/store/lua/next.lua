@@ -9,8 +9,8 @@
 --       16 of them would take the server as long as reading the control hash;
 --       the requests in the order of arrival, as `open_requests` (common_pace.lua) takes them.
 -- Reply: 'leased', or why somebody got nothing ('pace', 'politeness', 'no-pages', 'paused'); microseconds until
---        asking again may help; then per request its pages one after the other, packed as `lease`
---        (common_lease.lua) does, or '' for none.
+--        asking again may help; how many pages were leased (those of answers that come again were before); then per
+--        request its pages one after the other, packed as `lease` (common_lease.lua) does, or '' for none.
 
 local CANDIDATES = 64  -- pages looked at, besides one per page wanted
 
@@ -85,5 +85,5 @@ register('next', function(keys, args)
   end
   keep_clock(control, raw, offset, stale)
   if #pages == asked.total then reason, retry_ms = 'leased', 0 end
-  return {reason, max(0, retry_ms * 1000), unpack(asked.answers)}
+  return {reason, max(0, retry_ms * 1000), #pages, unpack(asked.answers)}
 end)
