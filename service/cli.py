@@ -42,7 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return _run(options)
-    except SchedulerError as error:
+    except BrokenPipeError:  # whoever read what was written has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing to flush at exit
+        return 1
+    except (SchedulerError, OSError) as error:
         print(f"freshet: {error}", file=sys.stderr)
         return 2
 

@@ -238,4 +238,4 @@ class Host:
     max_crawls_per_second: float | None
     paused_until: float | None
     rests_until: float | None
-    price: float | None  # what its pages are served at, where it has to rest between them
+    price: float | None  # what its pages are served at while politeness holds it back; None before it did

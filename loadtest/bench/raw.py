@@ -135,7 +135,7 @@ class Functions:
 
     def _record(self, calls: Iterable[Call]) -> list[bytes]:
         """The commands the product would send for these calls."""
-        recorder = Recorder([b"recorded", 0])
+        recorder = Recorder([b"recorded", 0, 0])
         for call in calls:
             _finish(call(self._pages(recorder)))
         return recorder.commands

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import redis
 from service.cli import main
 from service.embedded import EmbeddedServer
 from service.transfer import LINES_PER_BLOCK, MOST_LINE_BYTES, read_blocks
+from tests.acceptance.processes import ROOT
 
 
 @pytest.fixture
@@ -105,6 +109,31 @@ def test_lines_of_a_host_are_in_a_row_and_in_their_order() -> None:
     numbers = [n for block in read_blocks(io.BytesIO("\n".join(lines).encode())) for n, _ in block]
     assert sorted(numbers) == list(range(1, len(lines) + 1))
     assert numbers == sorted(numbers, key=lambda number: ((number - 1) % hosts, number))
+
+
+def test_a_file_that_is_not_there_is_said_in_one_line(
+    tmp_path: Path, url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("import", tmp_path / "none", url) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("freshet: ")
+    assert "No such file" in line
+
+
+def test_a_reader_who_has_seen_enough_of_an_export_is_no_failure(tmp_path: Path, url: str) -> None:
+    source = tmp_path / "pages"
+    source.write_text("\n".join(f"https://h{at}.example/" for at in range(20)))
+    assert run("import", source, url, "--processes", "1") == 0
+    command = [sys.executable, "-m", "service", "export", "--redis-url", url, "--shards", "4"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run(
+            command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    finally:
+        os.close(writer)
+    assert (ended.returncode, ended.stderr.strip()) == (1, b"")  # but for the end of the progress bar
 
 
 @pytest.mark.parametrize("processes", ["0", "65", "many"])
