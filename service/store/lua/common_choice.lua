@@ -4,7 +4,8 @@
 
 local FIRST_VALUE = 'ncis/freshness'  -- what pages are ranked by before anybody chose
 local PAGES_PER_HOST, BINS_PER_HOST = 16, 4  -- looked at, at most
-local PAGES_IN_A_RUSH = 2  -- of a host that gives one page and then rests, where very many pages are handed out
+local PAGES_IN_A_RUSH = 2  -- of a host that gives one page and then rests, where very many are handed out or due
+local MANY_READ = 128  -- pages read by one look, from which on it is as in a rush: a look must not take long
 local NEAR_HOSTS = 8  -- looked at, beyond those wanted, where too few pages are due
 local MOST_PASSED = 256  -- hosts at rest that are passed over by one look
 local HEADS, MOST_HEADS = 8, 64  -- hosts of a queue read at first, and at most at a time
@@ -115,6 +116,7 @@ local function add_candidates(found, queue, host, bin, now, best)
   local pages = redis_call('ZRANGE', dues, 0, host.most - 1, 'WITHSCORES')
   local count = count_due(pages, rest_ms, now)
   if count == 0 then return best end
+  found.read = found.read + count
   local read = read_first(records, pages, count)
   for at = 1, #read do
     local record = read[at]
@@ -163,8 +165,9 @@ local function look_at(found, hosts, queue, now, default_rest_ms, in_a_rush)
   if rest_ms < 0 then rest_ms = default_rest_ms end
   if gap_ms > rest_ms then rest_ms = gap_ms end
   -- As far as the choice needs it; `raw` is what a lease writes back.
+  local is_brief = rest_ms > 0 and (in_a_rush or found.read >= MANY_READ)
   local host = {hid = hid, raw = raw, queue = queue, rest_until = rest_until, price = price, bins = bins,
-    rest_ms = rest_ms, place = queue.place, most = in_a_rush and rest_ms > 0 and PAGES_IN_A_RUSH or PAGES_PER_HOST}
+    rest_ms = rest_ms, place = queue.place, most = is_brief and PAGES_IN_A_RUSH or PAGES_PER_HOST}
   hosts[hid] = host
   if bins == 1 then
     add_candidates(found, queue, host, '0', now, nil)
@@ -190,7 +193,7 @@ local function by_worth(a, b) return a[WORTH] > b[WORTH] end
 -- pages, and of those not due yet, is kept exactly; of the others a queue gives some in a row.
 local function gather(prefixes, now, wanted, spare, default_rest_ms, in_a_rush)
   local queues, fronts = open_queues(prefixes, now)
-  local found, hosts, near, passed, passes, rested_at = {}, {}, 0, {}, 0, INFINITE
+  local found, hosts, near, passed, passes, rested_at = {read = 0}, {}, 0, {}, 0, INFINITE
   local most = wanted + spare
   local first, score, left = nil, INFINITE, 0
   while #found < most do
