@@ -10,22 +10,19 @@ done the same.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
 
 from service.domain import Nothing
+from service.stock import GiveBack, Stock
+from service.waiting import Answer, Ask, Give, Leases, Waiting, next_group
 
-log = logging.getLogger("freshet.dispatcher")
-Leases = list[Any]  # of one request, as the store gives them
-Answer = Leases | Nothing | Exception
-Give = Callable[[Answer], None]  # takes what there is for a caller; called once
-Ask = tuple[str, int, bool]  # request id or '', how many pages, whether it goes on with a batch
 Serve = Callable[[Sequence[Ask]], Awaitable[tuple[list[Leases], Nothing]]]
+PLAIN: Ask = "", 1, False  # as most requests are
 PAGES_PER_CALL = 64  # so many are leased in a few milliseconds
 CALLS_AT_ONCE = 2  # the store has the next call when it is done with one
 FEW = 16  # requests that are not shared out among calls: a call has a cost of its own
@@ -33,62 +30,9 @@ LONG_S = 1.0  # for a call that fails: the store does not answer, and nobody nee
 LONGEST_SLEEP_S = 0.25  # so that a dial turned up elsewhere is noticed while waiting for a far slot
 
 
-class Waiting:
-    """A request, and how its answer is to be given."""
-
-    __slots__ = ("_count", "_give", "_most", "deadline", "is_gone", "leases", "next_count", "request_id")
-
-    def __init__(self, request_id: str, count: int, most: int, deadline: float, give: Give) -> None:
-        self.request_id = request_id
-        self._count = count
-        self._most = most
-        self.deadline = deadline
-        self._give = give
-        self.leases: Leases = []
-        self.is_gone = False  # the caller hung up; what is leased for it already runs out by itself
-        # Pages of its next call: the same in every try, so that a retry finds what each call gave.
-        self.next_count = min(count, most)
-
-    def ask(self) -> Ask:
-        if not self.leases:
-            return self.request_id, self.next_count, False
-        part_id = f"{self.request_id}\x1f{len(self.leases)}" if self.request_id else ""
-        return part_id, self.next_count, True
-
-    def take(self, leases: Leases) -> bool:
-        """Keep what a call gave; whether another may give more."""
-        is_full = len(leases) == self.next_count
-        self.leases = self.leases + leases if self.leases else leases
-        self.next_count = min(self._count - len(self.leases), self._most)
-        return is_full and self.next_count > 0
-
-    def answer(self, answer: Answer) -> None:
-        """Only the first counts: on a connection a second would be taken for the next request's."""
-        give, self._give = self._give, _drop
-        try:
-            give(answer)
-        except Exception:  # who is answered after this one must be
-            log.exception("answer_not_given")
-
-
-def _drop(_: Answer) -> None:
-    pass
-
-
 def _give(answered: list[tuple[Waiting, Answer]]) -> None:
     for waiting, answer in answered:
         waiting.answer(answer)
-
-
-def _next_group(queue: deque[Waiting], most: int, room: int) -> list[Waiting]:
-    """The first of the queue, at most so many, whose pages one call gives; none of those who hung up."""
-    group: list[Waiting] = []
-    while queue and len(group) < most and queue[0].next_count <= room:
-        waiting = queue.popleft()
-        if not waiting.is_gone:
-            room -= waiting.next_count
-            group.append(waiting)
-    return group
 
 
 def _settle(answered: asyncio.Future[Leases | Nothing], answer: Answer) -> None:
@@ -103,9 +47,12 @@ def _settle(answered: asyncio.Future[Leases | Nothing], answer: Answer) -> None:
 class Dispatcher:
     """Waiting requests of one process, and the calls that serve them."""
 
-    def __init__(self, serve: Serve, most: int = PAGES_PER_CALL, beside: int = 0) -> None:
+    def __init__(
+        self, serve: Serve, give_back: GiveBack, most: int = PAGES_PER_CALL, beside: int = 0
+    ) -> None:
         """Serves at most so many pages by one call; calls take turns where `beside` pages or more wait."""
         self._serve = serve
+        self._stock = Stock(give_back)
         self._most = most
         self._beside = beside
         self._fresh: list[Waiting] = []
@@ -147,29 +94,57 @@ class Dispatcher:
         for waiting in [*chain(*self._under_way), *self._queue, *self._patient, *self._fresh]:
             waiting.answer(waiting.leases or Nothing("pace", 1.0))
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._stock.close()
 
     def _look(self) -> None:
-        """Make the calls it is time for."""
+        """Answer who can be answered at once, and make the calls it is time for."""
         self._turn = None
-        if self._fresh and not self._queue:  # who has waited longest goes first, once in a round
+        if (
+            self._fresh or self._stock
+        ) and not self._queue:  # who has waited longest goes first, once in a round
             self._queue.extend(self._patient)
             self._patient = []
+        self._stock.note(sum(waiting.is_plain for waiting in self._fresh))
         self._queue.extend(self._fresh)
         self._fresh = []
-        while self._queue and self._may_call():
-            group = _next_group(self._queue, self._share(), self._most)
-            if group:
-                self._under_way.append(group)
-                task = asyncio.create_task(self._call(group))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+        answered = self._hand_out()
+        while self._may_call():
+            group = next_group(self._queue, self._share(), self._most)
+            room = PAGES_PER_CALL - sum(waiting.next_count for waiting in group)
+            ahead = max(0, min(self._stock.lacks(), room))
+            if group or ahead:
+                self._begin(group, ahead)
+        if answered:
+            asyncio.get_running_loop().call_soon(_give, answered)
+
+    def _hand_out(self) -> list[tuple[Waiting, Answer]]:
+        """Who is answered from the stock: the first of the queue, as long as they ask for just a page."""
+        answered: list[tuple[Waiting, Answer]] = []
+        while self._queue and (self._queue[0].is_plain or self._queue[0].is_gone):
+            if not self._queue[0].is_gone:
+                if (lease := self._stock.take()) is None:
+                    break
+                answered.append((self._queue[0], [lease]))
+            self._queue.popleft()
+        return answered
+
+    def _begin(self, group: list[Waiting], ahead: int) -> None:
+        self._under_way.append(group)
+        self._stock.ask(ahead)
+        task = asyncio.create_task(self._call(group, ahead))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _may_call(self) -> bool:
         """A second call follows the first once it serves as many; sooner, both would serve too few."""
-        under_way = sum(map(len, self._under_way))
-        if not under_way:
-            return True
-        if len(self._under_way) == CALLS_AT_ONCE or len(self._queue) < under_way:
+        lacks = self._stock.lacks()
+        if not self._under_way:
+            return bool(self._queue) or lacks >= PAGES_PER_CALL // 2
+        if len(self._under_way) == CALLS_AT_ONCE:
+            return False
+        if self._stock.coming:  # those in the queue are served from that
+            return lacks + len(self._queue) >= PAGES_PER_CALL // 2
+        if not self._queue or len(self._queue) < sum(map(len, self._under_way)):
             return False
         return not self._beside or (self._wanted() >= self._beside and not self._repeats())
 
@@ -189,23 +164,25 @@ class Dispatcher:
         others = sum(map(len, self._under_way)) or (self._answering if self._beside else 0)
         return max(FEW, math.ceil((len(self._queue) + others) / CALLS_AT_ONCE))
 
-    async def _call(self, group: list[Waiting]) -> None:
+    async def _call(self, group: list[Waiting], ahead: int) -> None:
         """One script call; the next is on its way before its answers are made."""
-        started = asyncio.get_running_loop().time()
+        since, spare = time.monotonic(), []
         try:
-            answers, nothing = await self._serve([waiting.ask() for waiting in group])
-            answered = self._sort_out(group, answers, nothing)
+            answers, nothing = await self._serve([*(waiting.ask() for waiting in group), *[PLAIN] * ahead])
+            spare = [lease for leases in answers[len(group) :] for lease in leases]
+            answered = self._sort_out(group, answers[: len(group)], nothing)
         except Exception as error:
-            answered = [(waiting, waiting.leases or error) for waiting in (*group, *self._in_vain(started))]
+            answered = [(waiting, waiting.leases or error) for waiting in (*group, *self._in_vain(since))]
         finally:
             self._under_way.remove(group)
+            self._stock.add(ahead, spare, since)
         self._answering = len(group)
         self._look()
         asyncio.get_running_loop().call_soon(_give, answered)
 
     def _in_vain(self, started: float) -> list[Waiting]:
         """Who stands behind a call that failed after so long that one more of that would be too much."""
-        if asyncio.get_running_loop().time() - started < LONG_S:
+        if time.monotonic() - started < LONG_S:
             return []
         behind = list(self._queue)
         self._queue.clear()

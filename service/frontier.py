@@ -15,7 +15,7 @@ from typing import Any
 from service.address import Address, shard_of
 from service.calibration import Calibration
 from service.clock import Clock
-from service.dispatcher import FEW, PAGES_PER_CALL, Ask, Dispatcher, Give, Leases, Waiting
+from service.dispatcher import FEW, PAGES_PER_CALL, Dispatcher
 from service.domain import (
     Bandwidth,
     Host,
@@ -37,9 +37,10 @@ from service.store.observations import Observations
 from service.store.offers import FEW_SHARDS
 from service.store.pages import Groups, Pages, PageState
 from service.store.records import read_record
-from service.store.rows import Row, outcome_row, requests_row, signal_row
+from service.store.rows import Row, lease_key, outcome_row, requests_row, signal_row
 from service.store.shards import Shards
 from service.sums import read_said
+from service.waiting import Ask, Give, Leases, Waiting
 
 
 class Frontier:
@@ -54,9 +55,10 @@ class Frontier:
         self._pages = Pages(server, clock, settings.shards)
         if server.is_cluster:
             # Its shards share a call's pages. Each call needs slots first, so a second must be worth it.
-            self._dispatcher = Dispatcher(self._serve, PAGES_PER_CALL * FEW_SHARDS, beside=FEW)
+            most = PAGES_PER_CALL * FEW_SHARDS
+            self._dispatcher = Dispatcher(self._serve, self._give_back, most, beside=FEW)
         else:
-            self._dispatcher = Dispatcher(self._serve)
+            self._dispatcher = Dispatcher(self._serve, self._give_back)
         self._register = Register(self._pages, self.control, settings.shards)
         self.prepared = False
 
@@ -86,6 +88,9 @@ class Frontier:
             salt=1 + secrets.randbelow(65535),
         )
         return answers, Nothing(word if word != "leased" else "pace", retry_ms / 1000)
+
+    async def _give_back(self, leases: Leases) -> None:
+        await self.release([lease_key(row) for row in leases])
 
     async def record_outcomes(self, outcomes: Sequence[NewOutcome]) -> list[str]:
         """A word per outcome, as the script gives it; one round trip."""

@@ -43,6 +43,9 @@ BYTES_PER_PAGE = Gauge(
     "freshet_bytes_per_page", "Memory the store uses, per page registered.", registry=REGISTRY
 )
 NEXT_PAGES = Count("freshet_next_pages_total", "Pages handed out.")
+NEXT_UNUSED = Count(
+    "freshet_next_unused_total", "Of the pages handed out, those given back because nobody came for them."
+)
 NEXT_EMPTY = Counter(
     "freshet_next_empty_total",
     "Requests for pages answered with none.",
@@ -60,7 +63,7 @@ SIGNALS = Counter(
 )
 REQUEST_SECONDS = Timings("freshet_request_seconds", "Time to answer.", "route", _FAST)
 REDIS_SECONDS = Timings("freshet_redis_seconds", "Time a store function took.", "script", _FAST)
-for _metric in (NEXT_PAGES, REQUEST_SECONDS, REDIS_SECONDS):
+for _metric in (NEXT_PAGES, NEXT_UNUSED, REQUEST_SECONDS, REDIS_SECONDS):
     REGISTRY.register(_metric)
 
 _MAX_SOURCES = 50

@@ -11,7 +11,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from service.dispatcher import Waiting
+from service.waiting import Waiting
 
 Reply = Callable[[int, bytes, bytes], None]  # status, lines of headers, body; to be called once
 Take = Callable[[bytes, Reply], Waiting | None]

@@ -18,9 +18,9 @@ from service.api.front import HOT, read_query
 from service.api.middleware import PRINTABLE, given_id, new_id
 from service.api.next import answer_of, page_headers, render_pages
 from service.api.problems import Problem, problem_of, render
-from service.dispatcher import Answer, Waiting
 from service.frontier import Frontier
 from service.transport import Reply, lines_of
+from service.waiting import Answer, Waiting
 
 MOST_BYTES = 2048  # of a head: more is not plain, and is not worth remembering
 _NEXT = HOT["GET", "/next"]

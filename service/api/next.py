@@ -21,9 +21,9 @@ from service.api.instants import render_instant, render_ms
 from service.api.middleware import retry_id
 from service.api.openapi import documented
 from service.api.schemas import LeaseOut, NextAnswer
-from service.dispatcher import Leases
 from service.domain import Nothing
 from service.frontier import Frontier
+from service.waiting import Leases
 
 router = APIRouter(tags=["crawlers"], dependencies=[allow("crawler")])
 MOST_PAGES, LONGEST_WAIT_S = 1000, 30

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.address import url_of
-from service.domain import Lease, NewOutcome, NewRequests, NewSignal
+from service.domain import Lease, LeaseKey, NewOutcome, NewRequests, NewSignal
 
 Row = tuple[Any, ...]
 # A lease as `lua/common_lease.lua` packs it; host id, host and record follow, of the sizes it ends with.
@@ -113,6 +113,11 @@ def _read_lease(raw: bytes, at: int) -> tuple[Row, int]:
         modified,
     )
     return row, end
+
+
+def lease_key(row: Row) -> LeaseKey:
+    """Which page a row leases, and by which token."""
+    return LeaseKey(row[1], row[2], row[3])
 
 
 def split_leases(raw: bytes) -> list[tuple[Row, bytes]]:

@@ -15,9 +15,9 @@ from uvicorn.server import ServerState
 
 from service import telemetry
 from service.api.hatch import Hatch, refuse
-from service.dispatcher import Waiting
 from service.errors import StoreUnavailable
 from service.transport import REFUSE, TAKE, UVICORN, OnePacket, Reply
+from service.waiting import Waiting
 from tests.api.calls import key_of, put, somebody_waits
 from tests.api.test_front import QUERIES
 

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 import uvloop
 
-from service.dispatcher import CALLS_AT_ONCE, FEW, PAGES_PER_CALL, Ask, Dispatcher, Leases
+from service.dispatcher import CALLS_AT_ONCE, FEW, PAGES_PER_CALL, Dispatcher
 from service.domain import Lease, Nothing
 from service.errors import StoreUnavailable
+from service.waiting import Ask, Leases
 
 
 def a_lease(name: str) -> Lease:
@@ -42,6 +43,10 @@ class Store:
         self.gate.set()
         self.error: Exception | None = None
         self.running = 0
+        self.given_back: Leases = []
+
+    async def give_back(self, leases: Leases) -> None:
+        self.given_back += leases
 
     async def serve(self, requests: Sequence[Ask]) -> tuple[list[Leases], Nothing]:
         self.running += 1
@@ -68,7 +73,7 @@ def store() -> Store:
 
 @pytest.fixture
 async def dispatcher(store: Store) -> AsyncIterator[Dispatcher]:
-    dispatcher = Dispatcher(store.serve)
+    dispatcher = Dispatcher(store.serve, store.give_back)
     yield dispatcher
     await dispatcher.close()
 
@@ -151,7 +156,7 @@ async def test_of_calls_one_at_a_time_each_serves_half_of_who_is_about(store: St
     """Else one request and all others would take turns: nobody was answered while the store works."""
     store.gate.clear()
     store.stock = 1000
-    dispatcher = Dispatcher(store.serve, beside=PAGES_PER_CALL)
+    dispatcher = Dispatcher(store.serve, store.give_back, beside=PAGES_PER_CALL)
     waiting = [asyncio.create_task(dispatcher.next("first", 1, 0.0))]
     await until(store, 1)
     waiting += [asyncio.create_task(dispatcher.next(str(at), 1, 0.0)) for at in range(2 * FEW - 1)]
@@ -165,7 +170,7 @@ async def test_of_calls_one_at_a_time_each_serves_half_of_who_is_about(store: St
 async def test_a_second_call_may_have_to_be_worth_it(store: Store) -> None:
     store.gate.clear()
     store.stock = 1000
-    dispatcher = Dispatcher(store.serve, beside=50)
+    dispatcher = Dispatcher(store.serve, store.give_back, beside=50)
     waiting = [asyncio.create_task(dispatcher.next(str(at), count, 0.0)) for at, count in enumerate((9, 20))]
     await until(store, 1)
     waiting += [asyncio.create_task(dispatcher.next(f"a{at}", 16, 0.0)) for at in range(3)]
@@ -183,7 +188,7 @@ async def test_a_retry_stays_behind_its_first_try(store: Store) -> None:
     """Where calls are not run one after the other the second would be told of nothing."""
     store.gate.clear()
     store.stock = 1000
-    dispatcher = Dispatcher(store.serve, beside=1)
+    dispatcher = Dispatcher(store.serve, store.give_back, beside=1)
     waiting = [asyncio.create_task(dispatcher.next("again", 2, 0.0))]
     await until(store, 1)
     waiting += [asyncio.create_task(dispatcher.next(each, 2, 0.0)) for each in ("other", "again")]
@@ -388,7 +393,7 @@ async def test_what_a_large_request_got_is_not_lost_when_a_later_call_fails(stor
             raise StoreUnavailable
         return await store.serve(requests)
 
-    dispatcher = Dispatcher(serve)
+    dispatcher = Dispatcher(serve, store.give_back)
     assert len(await dispatcher.next("", PAGES_PER_CALL + 1, 0)) == PAGES_PER_CALL
     await dispatcher.close()
 
@@ -426,7 +431,7 @@ def test_who_may_be_asked_for_again_at_once_is_waited_for_on_the_loop_of_the_ser
         store = Store()
         store.retry_after_s = 0.0
         store.stock = 1
-        dispatcher = Dispatcher(store.serve)
+        dispatcher = Dispatcher(store.serve, store.give_back)
         answers = await asyncio.gather(
             *(dispatcher.next("", 1, 0.05) for _ in range(4)), return_exceptions=True
         )
@@ -450,7 +455,7 @@ async def test_large_requests_that_wait_do_not_go_before_others_again_and_again(
         await asyncio.sleep(0.003)
         return await store.serve(requests)
 
-    dispatcher = Dispatcher(serve)
+    dispatcher = Dispatcher(serve, store.give_back)
     patient = [asyncio.create_task(dispatcher.next(f"p{at}", PAGES_PER_CALL, 20)) for at in range(5)]
     await until(store, 5)
     try:

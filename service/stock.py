@@ -1,0 +1,112 @@
+"""Pages leased a moment before somebody asks for them.
+
+Where requests for a page come thick and fast more will come within milliseconds. Pages for those are leased
+beside the pages of who waits: a call that leases many costs the store little more than one that leases few,
+and whoever comes next is answered at once. What nobody came for is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from service import telemetry
+
+log = logging.getLogger("freshet.stock")
+Lease = Any  # as the store gives it
+GiveBack = Callable[[list[Lease]], Awaitable[object]]
+AHEAD_S = 0.01  # pages are leased for who comes within it
+HOLD_S = 0.05  # older pages are not handed out: in less than that values hardly move
+LEAST = 8  # requests within AHEAD_S: where fewer come it does not pay
+MOST = 128  # pages: two calls' worth, so that one is leased while the other is handed out
+
+
+class Stock:
+    """Leases of one process that nobody has yet."""
+
+    def __init__(self, give_back: GiveBack) -> None:
+        self._give_back = give_back
+        self._leases: deque[tuple[float, Lease]] = deque()  # since when, oldest first
+        self._came = 0  # requests since the begin of the window
+        self._began = 0.0
+        self._expected = 0  # requests within AHEAD_S, by the last window
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.coming = 0  # pages that calls under way were asked for
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def note(self, requests: int) -> None:
+        """So many requests for a page came just now."""
+        now = time.monotonic()
+        if now - self._began >= AHEAD_S:
+            expected = min(MOST, int(self._came * AHEAD_S / (now - self._began)))
+            self._expected = expected if expected >= LEAST else 0
+            self._began, self._came = now, 0
+        self._came += requests
+
+    def lacks(self) -> int:
+        """Pages that should be leased beside those that are here or coming."""
+        return self._expected - len(self._leases) - self.coming
+
+    def ask(self, pages: int) -> None:
+        self.coming += pages
+
+    def add(self, asked: int, leases: list[Lease], since: float) -> None:
+        """What became of pages that were asked for at an instant of the monotonic clock."""
+        self.coming -= asked
+        if len(leases) < asked:  # there is no plenty, and who asks next must not go without for who may come
+            self._expected = 0
+        self._leases.extend((since, lease) for lease in leases)
+        if self._leases and self._timer is None:
+            self._watch()
+
+    def take(self) -> Lease | None:
+        """A page for somebody, if there is one that is not too old."""
+        oldest = time.monotonic() - HOLD_S
+        while self._leases:
+            since, lease = self._leases.popleft()
+            if since > oldest:
+                return lease
+            self._return([lease])
+        return None
+
+    async def close(self) -> None:
+        """Give everything back."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._return_older(float("inf"))
+        await asyncio.gather(*self._tasks)
+
+    def _watch(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(HOLD_S, self._clear)
+
+    def _clear(self) -> None:
+        self._timer = None
+        self._return_older(time.monotonic() - HOLD_S)
+        if self._leases:
+            self._watch()
+
+    def _return_older(self, instant: float) -> None:
+        old: list[Lease] = []
+        while self._leases and self._leases[0][0] <= instant:
+            old.append(self._leases.popleft()[1])
+        if old:
+            self._return(old)
+
+    def _return(self, leases: list[Lease]) -> None:
+        telemetry.NEXT_UNUSED.inc(len(leases))
+        task = asyncio.get_running_loop().create_task(self._return_now(leases))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _return_now(self, leases: list[Lease]) -> None:
+        try:
+            await self._give_back(leases)
+        except Exception as error:  # they come back by themselves when their time is over
+            log.warning("leases_not_given_back", extra={"pages": len(leases), "error": str(error)})
