@@ -17,9 +17,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import chain
 
+from service.counter import Counter, Keep
 from service.domain import Nothing
 from service.stock import GiveBack, Stock
-from service.waiting import Answer, Ask, Give, Leases, Waiting, next_group
+from service.waiting import Answer, Ask, Give, Leases, Waiting, give_all, next_group
 
 Serve = Callable[[Sequence[Ask]], Awaitable[tuple[list[Leases], Nothing]]]
 PLAIN: Ask = "", 1, False  # as most requests are
@@ -28,11 +29,6 @@ CALLS_AT_ONCE = 2  # the store has the next call when it is done with one
 FEW = 16  # requests that are not shared out among calls: a call has a cost of its own
 LONG_S = 1.0  # for a call that fails: the store does not answer, and nobody need wait for that twice
 LONGEST_SLEEP_S = 0.25  # so that a dial turned up elsewhere is noticed while waiting for a far slot
-
-
-def _give(answered: list[tuple[Waiting, Answer]]) -> None:
-    for waiting, answer in answered:
-        waiting.answer(answer)
 
 
 def _settle(answered: asyncio.Future[Leases | Nothing], answer: Answer) -> None:
@@ -48,11 +44,12 @@ class Dispatcher:
     """Waiting requests of one process, and the calls that serve them."""
 
     def __init__(
-        self, serve: Serve, give_back: GiveBack, most: int = PAGES_PER_CALL, beside: int = 0
+        self, serve: Serve, keep: Keep, give_back: GiveBack, most: int = PAGES_PER_CALL, beside: int = 0
     ) -> None:
         """Serves at most so many pages by one call; calls take turns where `beside` pages or more wait."""
         self._serve = serve
         self._stock = Stock(give_back)
+        self._counter = Counter(self._stock, keep, self._try_again)
         self._most = most
         self._beside = beside
         self._fresh: list[Waiting] = []
@@ -93,40 +90,32 @@ class Dispatcher:
             task.cancel()
         for waiting in [*chain(*self._under_way), *self._queue, *self._patient, *self._fresh]:
             waiting.answer(waiting.leases or Nothing("pace", 1.0))
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, self._counter.close(), return_exceptions=True)
         await self._stock.close()
 
     def _look(self) -> None:
         """Answer who can be answered at once, and make the calls it is time for."""
         self._turn = None
-        if (
+        if not self._queue and (
             self._fresh or self._stock
-        ) and not self._queue:  # who has waited longest goes first, once in a round
+        ):  # who has waited longest goes first, once in a round
             self._queue.extend(self._patient)
             self._patient = []
-        self._stock.note(sum(waiting.is_plain for waiting in self._fresh))
+        self._stock.note(sum(waiting.is_single for waiting in self._fresh))
         self._queue.extend(self._fresh)
         self._fresh = []
-        answered = self._hand_out()
+        self._counter.serve(self._queue)
         while self._may_call():
             group = next_group(self._queue, self._share(), self._most)
             room = PAGES_PER_CALL - sum(waiting.next_count for waiting in group)
             ahead = max(0, min(self._stock.lacks(), room))
             if group or ahead:
                 self._begin(group, ahead)
-        if answered:
-            asyncio.get_running_loop().call_soon(_give, answered)
 
-    def _hand_out(self) -> list[tuple[Waiting, Answer]]:
-        """Who is answered from the stock: the first of the queue, as long as they ask for just a page."""
-        answered: list[tuple[Waiting, Answer]] = []
-        while self._queue and (self._queue[0].is_plain or self._queue[0].is_gone):
-            if not self._queue[0].is_gone:
-                if (lease := self._stock.take()) is None:
-                    break
-                answered.append((self._queue[0], [lease]))
-            self._queue.popleft()
-        return answered
+    def _try_again(self, retries: list[Waiting]) -> None:
+        """Ask the store for those whose ids it knows."""
+        self._queue.extendleft(reversed(retries))
+        self._look()
 
     def _begin(self, group: list[Waiting], ahead: int) -> None:
         self._under_way.append(group)
@@ -137,14 +126,14 @@ class Dispatcher:
 
     def _may_call(self) -> bool:
         """A second call follows the first once it serves as many; sooner, both would serve too few."""
-        lacks = self._stock.lacks()
+        waiting, lacks = len(self._queue), self._stock.lacks()
         if not self._under_way:
-            return bool(self._queue) or lacks >= PAGES_PER_CALL // 2
+            return waiting > 0 or lacks >= PAGES_PER_CALL // 2
         if len(self._under_way) == CALLS_AT_ONCE:
             return False
-        if self._stock.coming:  # those in the queue are served from that
-            return lacks + len(self._queue) >= PAGES_PER_CALL // 2
-        if not self._queue or len(self._queue) < sum(map(len, self._under_way)):
+        if self._stock.coming and (not waiting or self._queue[0].is_single):  # which is served from that
+            return waiting + lacks >= PAGES_PER_CALL // 2
+        if not waiting or waiting < sum(map(len, self._under_way)):
             return False
         return not self._beside or (self._wanted() >= self._beside and not self._repeats())
 
@@ -178,7 +167,7 @@ class Dispatcher:
             self._stock.add(ahead, spare, since)
         self._answering = len(group)
         self._look()
-        asyncio.get_running_loop().call_soon(_give, answered)
+        asyncio.get_running_loop().call_soon(give_all, answered)
 
     def _in_vain(self, started: float) -> list[Waiting]:
         """Who stands behind a call that failed after so long that one more of that would be too much."""

@@ -53,12 +53,13 @@ class Frontier:
         self.observations = Observations(server, settings.shards)
         self._learned = Learned(server, settings.shards)
         self._pages = Pages(server, clock, settings.shards)
+        keep = self._pages.keep
         if server.is_cluster:
             # Its shards share a call's pages. Each call needs slots first, so a second must be worth it.
             most = PAGES_PER_CALL * FEW_SHARDS
-            self._dispatcher = Dispatcher(self._serve, self._give_back, most, beside=FEW)
+            self._dispatcher = Dispatcher(self._serve, keep, self._give_back, most, beside=FEW)
         else:
-            self._dispatcher = Dispatcher(self._serve, self._give_back)
+            self._dispatcher = Dispatcher(self._serve, keep, self._give_back)
         self._register = Register(self._pages, self.control, settings.shards)
         self.prepared = False
 

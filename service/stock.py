@@ -18,6 +18,7 @@ from service import telemetry
 
 log = logging.getLogger("freshet.stock")
 Lease = Any  # as the store gives it
+Held = tuple[float, Lease]  # since when
 GiveBack = Callable[[list[Lease]], Awaitable[object]]
 AHEAD_S = 0.01  # pages are leased for who comes within it
 HOLD_S = 0.05  # older pages are not handed out: in less than that values hardly move
@@ -30,7 +31,7 @@ class Stock:
 
     def __init__(self, give_back: GiveBack) -> None:
         self._give_back = give_back
-        self._leases: deque[tuple[float, Lease]] = deque()  # since when, oldest first
+        self._held: deque[Held] = deque()  # oldest first
         self._came = 0  # requests since the begin of the window
         self._began = 0.0
         self._expected = 0  # requests within AHEAD_S, by the last window
@@ -39,7 +40,7 @@ class Stock:
         self.coming = 0  # pages that calls under way were asked for
 
     def __len__(self) -> int:
-        return len(self._leases)
+        return len(self._held)
 
     def note(self, requests: int) -> None:
         """So many requests for a page came just now."""
@@ -52,7 +53,7 @@ class Stock:
 
     def lacks(self) -> int:
         """Pages that should be leased beside those that are here or coming."""
-        return self._expected - len(self._leases) - self.coming
+        return self._expected - len(self._held) - self.coming
 
     def ask(self, pages: int) -> None:
         self.coming += pages
@@ -62,19 +63,18 @@ class Stock:
         self.coming -= asked
         if len(leases) < asked:  # there is no plenty, and who asks next must not go without for who may come
             self._expected = 0
-        self._leases.extend((since, lease) for lease in leases)
-        if self._leases and self._timer is None:
-            self._watch()
+        self._held.extend([(since, lease) for lease in leases])
+        self._watch()
 
-    def take(self) -> Lease | None:
+    def take(self) -> Held | None:
         """A page for somebody, if there is one that is not too old."""
-        oldest = time.monotonic() - HOLD_S
-        while self._leases:
-            since, lease = self._leases.popleft()
-            if since > oldest:
-                return lease
-            self._return([lease])
-        return None
+        self._return_older(time.monotonic() - HOLD_S)
+        return self._held.popleft() if self._held else None
+
+    def put_back(self, held: list[Held]) -> None:
+        """Pages that were taken, and are not needed."""
+        self._held.extendleft(reversed(held))
+        self._watch()
 
     async def close(self) -> None:
         """Give everything back."""
@@ -84,18 +84,18 @@ class Stock:
         await asyncio.gather(*self._tasks)
 
     def _watch(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(HOLD_S, self._clear)
+        if self._held and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(HOLD_S, self._clear)
 
     def _clear(self) -> None:
         self._timer = None
         self._return_older(time.monotonic() - HOLD_S)
-        if self._leases:
-            self._watch()
+        self._watch()
 
     def _return_older(self, instant: float) -> None:
         old: list[Lease] = []
-        while self._leases and self._leases[0][0] <= instant:
-            old.append(self._leases.popleft()[1])
+        while self._held and self._held[0][0] <= instant:
+            old.append(self._held.popleft()[1])
         if old:
             self._return(old)
 

@@ -25,7 +25,7 @@ class Waiting:
         "_most",
         "deadline",
         "is_gone",
-        "is_plain",
+        "is_single",
         "leases",
         "next_count",
         "request_id",
@@ -33,7 +33,7 @@ class Waiting:
 
     def __init__(self, request_id: str, count: int, most: int, deadline: float, give: Give) -> None:
         self.request_id = request_id
-        self.is_plain = count == 1 and not request_id
+        self.is_single = count == 1
         self._count = count
         self._most = most
         self.deadline = deadline
@@ -63,6 +63,12 @@ class Waiting:
             give(answer)
         except Exception:  # who is answered after this one must be
             log.exception("answer_not_given")
+
+
+def give_all(answered: list[tuple[Waiting, Answer]]) -> None:
+    """Give each their answer."""
+    for waiting, answer in answered:
+        waiting.answer(answer)
 
 
 def _drop(_: Answer) -> None:

@@ -126,6 +126,7 @@ def _render(
     crawled_ms: float,
     etag: str,
     modified: str | int,
+    __: bytes,  # how the store gave it
 ) -> LeaseOut:
     """A row, read as `rows.lease_from` does but without a lease: there are tens of thousands a second."""
     if elapsed_ms < 0:

@@ -16,7 +16,7 @@ from service.clock import Clock
 from service.store.connection import Call, Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.pipe import Argument
-from service.store.rows import Row, pack_order, read_leases, requests_for_pages
+from service.store.rows import PACKED, Row, pack_order, read_leases, requests_for_pages
 from service.store.spread import Spread
 from service.store.wire import pack
 
@@ -101,6 +101,13 @@ class Pages:
         reply = await self._server.call("next", [CONTROL], args)
         telemetry.NEXT_PAGES.inc(reply[2])
         return reply[0].decode(), reply[1] / 1000, [read_leases(raw) for raw in reply[3:]]
+
+    async def keep(self, answers: Sequence[tuple[str, Row]]) -> list[bool]:
+        """Keep a lease as the answer to each request id; whether it is, or the id was known before."""
+        ids, pages = [request_id for request_id, _ in answers], [row[PACKED] for _, row in answers]
+        args = (await self._clock.argument(), len(answers), *ids, *pages)
+        reply = await self._server.call("keep", [CONTROL], args)
+        return [word == 1 for word in reply[1:]]
 
     async def close(self) -> None:
         """Wait for what is still to be written."""

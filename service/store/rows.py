@@ -18,7 +18,7 @@ _LEASED = struct.Struct("<BIdddddBHH")
 _RECORD = struct.Struct("<44xf8xIH11xH4xI4xB")
 _ORDER = struct.Struct("<dddH")  # what `next` and `lease` need to know of every lease
 _GOES_ON = 0x8000  # set in the number of pages of a request that goes on with a batch
-PRICED, SLOT, VALUE = 0, 6, 8  # where a lease that was read has them
+PRICED, SLOT, VALUE, PACKED = 0, 6, 8, 15  # where a lease that was read has them
 _HOST_SIZE = 53  # of a host without the weights of sources and its name; its last two bytes count the former
 
 
@@ -74,7 +74,8 @@ def read_leases(raw: bytes) -> list[Row]:
     """Pages as `next` and `lease` give them, one after the other.
 
     Each: whether the price follows its value, host id, page id, token, host, path, slot, expiry, value,
-    elapsed_ms (-1: never crawled), silent rate, signals, crawled_at, etag, last_modified; instants in ms.
+    elapsed_ms (-1: never crawled), silent rate, signals, crawled_at, etag, last_modified, and the bytes all
+    that was read from; instants in ms.
     """
     rows: list[Row] = []
     at = 0
@@ -111,6 +112,7 @@ def _read_lease(raw: bytes, at: int) -> tuple[Row, int]:
         crawled + (crawled_high << 32),
         raw[etag_at:path_at].decode("latin-1"),
         modified,
+        raw[at:end],
     )
     return row, end
 
@@ -118,17 +120,6 @@ def _read_lease(raw: bytes, at: int) -> tuple[Row, int]:
 def lease_key(row: Row) -> LeaseKey:
     """Which page a row leases, and by which token."""
     return LeaseKey(row[1], row[2], row[3])
-
-
-def split_leases(raw: bytes) -> list[tuple[Row, bytes]]:
-    """As `read_leases`, and the bytes each was read from."""
-    found: list[tuple[Row, bytes]] = []
-    at = 0
-    while at < len(raw):
-        row, end = _read_lease(raw, at)
-        found.append((row, raw[at:end]))
-        at = end
-    return found
 
 
 def lease_from(row: Row) -> Lease:

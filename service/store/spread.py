@@ -20,10 +20,9 @@ from service.errors import StoreUnavailable
 from service.store.connection import Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.offers import Offer, Offers, unused_tail
-from service.store.rows import PRICED, SLOT, VALUE, Row, read_leases, requests_for_pages, split_leases
+from service.store.rows import PACKED, PRICED, SLOT, VALUE, Row, read_leases, requests_for_pages
 from service.store.wire import pack, unpack
 
-Part = tuple[Row, bytes]  # a page, and how its shard gave it
 SETTLED_WITHIN_S = 0.02  # so long the price may lag behind what is served where nobody asks for more
 TRIED_MS = 50.0  # after which a retry whose first try is under way asks for its answer again
 log = logging.getLogger("freshet.store")
@@ -112,7 +111,7 @@ class Spread:
                 self._offers.note(shard, Offer(seen_ms=now_ms))
                 continue
             word, retry_ms, ranked_by, rows, worths = reply
-            filled.add(split_leases(rows), slots, ranked_by.decode())
+            filled.add(read_leases(rows), slots, ranked_by.decode())
             self._offers.note(shard, Offer(unpack(worths), now_ms, word.decode(), float(retry_ms)))
 
     def _settle_later(self, now: str, served: _Served) -> None:
@@ -190,7 +189,7 @@ class _Filling:
         self.slots = slots
         self.open = list(slots)
         self.used: set[float] = set()
-        self.parts: list[Part] = []
+        self.parts: list[Row] = []
         self.served = _Served()
         self.error: StoreUnavailable | None = None
 
@@ -203,16 +202,16 @@ class _Filling:
         self.open = self.open[len(shards) :]
         return taken
 
-    def add(self, parts: list[Part], slots: list[float], ranked_by: str) -> None:
+    def add(self, parts: list[Row], slots: list[float], ranked_by: str) -> None:
         left = slots[len(parts) :]
         self.used.difference_update(left)
         self.open = sorted(self.open + left)
         self.parts += parts
-        self.served.add(len(parts), ranked_by, [row[VALUE] for row, _ in parts if row[PRICED]])
+        self.served.add(len(parts), ranked_by, [row[VALUE] for row in parts if row[PRICED]])
 
 
 def _share_out(
-    requests: Sequence[tuple[str, int, bool]], shares: list[int], parts: list[Part], answers: list[bytes]
+    requests: Sequence[tuple[str, int, bool]], shares: list[int], parts: list[Row], answers: list[bytes]
 ) -> tuple[list[list[Row]], list[tuple[str, bytes]]]:
     """Each request's share of the pages, earliest slot first, or the answer it had; what to keep by id."""
     parts.sort(key=_slot)
@@ -223,14 +222,14 @@ def _share_out(
         if share:
             its = parts[given : given + share]
             given += share
-            leases.append([row for row, _ in its])
+            leases.append(its)
             if request_id:
-                by_id[request_id] = b"".join([raw for _, raw in its])
+                by_id[request_id] = b"".join([row[PACKED] for row in its])
         else:  # perhaps a retry, that came beside its first try
             leases.append(read_leases(by_id.get(request_id, answer)))
     return leases, list(by_id.items())
 
 
-def _slot(part: Part) -> float:
-    slot: float = part[0][SLOT]
+def _slot(row: Row) -> float:
+    slot: float = row[SLOT]
     return slot

@@ -39,6 +39,7 @@ def rows(draw: st.DrawFn) -> list[Any]:
         draw(MILLISECONDS),
         draw(st.just("") | TEXTS),
         draw(st.just("") | st.integers(0, int(LATEST)) | st.integers(0, int(LATEST)).map(str)),
+        b"",
     ]
 
 
@@ -62,6 +63,6 @@ def written(row: list[Any]) -> dict[str, Any]:
 
 
 @given(given=st.lists(rows(), min_size=1, max_size=4))
-@example(given=[[1, "abcdefghijk", 0, 1, "a", "s/", 999.9996, 0, 1e16, 0, 0, 0, 59_999.9999, '"', "0"]])
+@example(given=[[1, "abcdefghijk", 0, 1, "a", "s/", 999.9996, 0, 1e16, 0, 0, 0, 59_999.9999, '"', "0", b""]])
 def test_a_row_is_written_as_its_lease_is(given: list[list[Any]]) -> None:
     assert answer_of(given).body == msgspec.json.encode({"pages": [written(row) for row in given]})
