@@ -191,7 +191,11 @@ async def simulate(
     """Run a plan against a service of its own over an empty store."""
     first_rate = plan.schedule.steps[0][1] / UNIT_S
     settings = Settings(
-        redis_url=redis_url, min_delay_s=plan.min_delay_s, bandwidth=first_rate, shards=plan.shards
+        redis_url=redis_url,
+        min_delay_s=plan.min_delay_s,
+        bandwidth=first_rate,
+        shards=plan.shards,
+        ahead_s=0.0,  # many requests in a second are few by the clock of the web
     )
     clock, server = ManualClock(), Server(redis_url)
     app = create_app(settings, clock=clock)

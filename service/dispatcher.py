@@ -3,8 +3,8 @@
 While calls are on their way further requests gather behind them, so the busier the process the more each call
 serves, up to so many pages that others need not wait long for the store; a larger request takes several
 calls. First come, first served. Two calls take turns: answers to the one are made while the store works on
-the other. What callers make of their answers is made in a row: work is cheaper for a processor that has just
-done the same.
+the other. While many requests come, calls also lease pages for those who will come next (`stock.py`). What
+callers make of their answers is made in a row: work is cheaper for a processor that has just done the same.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ PAGES_PER_CALL = 64  # so many are leased in a few milliseconds
 CALLS_AT_ONCE = 2  # the store has the next call when it is done with one
 FEW = 16  # requests that are not shared out among calls: a call has a cost of its own
 LONG_S = 1.0  # for a call that fails: the store does not answer, and nobody need wait for that twice
+CLOSE_S = 0.25  # that pages on their way to the stock are waited for at the end
 LONGEST_SLEEP_S = 0.25  # so that a dial turned up elsewhere is noticed while waiting for a far slot
 
 
@@ -44,12 +45,19 @@ class Dispatcher:
     """Waiting requests of one process, and the calls that serve them."""
 
     def __init__(
-        self, serve: Serve, keep: Keep, give_back: GiveBack, most: int = PAGES_PER_CALL, beside: int = 0
+        self,
+        serve: Serve,
+        keep: Keep,
+        give_back: GiveBack,
+        *,
+        ahead_s: float = 0.0,
+        most: int = PAGES_PER_CALL,
+        beside: int = 0,
     ) -> None:
         """Serves at most so many pages by one call; calls take turns where `beside` pages or more wait."""
         self._serve = serve
-        self._stock = Stock(give_back)
-        self._counter = Counter(self._stock, keep, self._try_again)
+        self._stock = Stock(give_back, ahead_s)
+        self._counter = Counter(self._stock, keep, self._go_on)
         self._most = most
         self._beside = beside
         self._fresh: list[Waiting] = []
@@ -82,6 +90,10 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Stop serving; who still waits gets nothing."""
+        self._stock.stop()
+        await self._counter.close()
+        if self._stock.coming:  # it can be given back if it is known
+            await asyncio.wait(self._tasks, timeout=CLOSE_S)
         for handle in (self._turn, self._retry):
             if handle is not None:
                 handle.cancel()
@@ -90,7 +102,7 @@ class Dispatcher:
             task.cancel()
         for waiting in [*chain(*self._under_way), *self._queue, *self._patient, *self._fresh]:
             waiting.answer(waiting.leases or Nothing("pace", 1.0))
-        await asyncio.gather(*tasks, self._counter.close(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._stock.close()
 
     def _look(self) -> None:
@@ -101,10 +113,11 @@ class Dispatcher:
         ):  # who has waited longest goes first, once in a round
             self._queue.extend(self._patient)
             self._patient = []
-        self._stock.note(sum(waiting.is_single for waiting in self._fresh))
+        now = time.monotonic()
+        self._stock.note(sum(waiting.is_single for waiting in self._fresh), now)
         self._queue.extend(self._fresh)
         self._fresh = []
-        self._counter.serve(self._queue)
+        self._counter.serve(self._queue, now)
         while self._may_call():
             group = next_group(self._queue, self._share(), self._most)
             room = PAGES_PER_CALL - sum(waiting.next_count for waiting in group)
@@ -112,8 +125,10 @@ class Dispatcher:
             if group or ahead:
                 self._begin(group, ahead)
 
-    def _try_again(self, retries: list[Waiting]) -> None:
-        """Ask the store for those whose ids it knows."""
+    def _go_on(self, retries: list[Waiting]) -> None:
+        """Whose ids the store knows are asked for; others may be served meanwhile."""
+        for waiting in retries:
+            waiting.is_single = False
         self._queue.extendleft(reversed(retries))
         self._look()
 

@@ -6,6 +6,7 @@ worth is decided by the policy beforehand (`beliefs.py`) and compared inside the
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -30,6 +31,7 @@ from service.policy.estimate import Estimate
 from service.refit import estimate_page
 from service.register import Register
 from service.settings import Settings
+from service.stock import HOLD_S
 from service.store.connection import Server
 from service.store.control import Control
 from service.store.learned import Learned
@@ -53,13 +55,16 @@ class Frontier:
         self.observations = Observations(server, settings.shards)
         self._learned = Learned(server, settings.shards)
         self._pages = Pages(server, clock, settings.shards)
-        keep = self._pages.keep
-        if server.is_cluster:
-            # Its shards share a call's pages. Each call needs slots first, so a second must be worth it.
-            most = PAGES_PER_CALL * FEW_SHARDS
-            self._dispatcher = Dispatcher(self._serve, keep, self._give_back, most, beside=FEW)
-        else:
-            self._dispatcher = Dispatcher(self._serve, keep, self._give_back)
+        # In a cluster shards share a call's pages. Each call needs slots first, so a second must be worth it.
+        most, beside = (PAGES_PER_CALL * FEW_SHARDS, FEW) if server.is_cluster else (PAGES_PER_CALL, 0)
+        self._dispatcher = Dispatcher(
+            self._serve,
+            self._pages.keep,
+            self._give_back,
+            ahead_s=settings.ahead_s,
+            most=most,
+            beside=beside,
+        )
         self._register = Register(self._pages, self.control, settings.shards)
         self.prepared = False
 
@@ -156,10 +161,13 @@ class Frontier:
         return total
 
     async def set_host(self, address: Address, changes: dict[str, float]) -> None:
-        """Rules for one host, obeyed from the answer on; one round trip."""
+        """Rules for one host, obeyed from the answer on; one round trip, and until no process has pages left
+        that it leased ahead before.
+        """
         shard = shard_of(address.host_id, self.settings.shards)
         rest_s = self.settings.min_delay_s
         await self._pages.set_host(shard, address.host_id, address.host, changes, rest_s=rest_s)
+        await self._outlast_stocks()
 
     async def read_host(self, address: Address) -> Host | None:
         """Rules and state of one host; two round trips."""
@@ -172,8 +180,14 @@ class Frontier:
         return await self.shards.list_host(shard, address.host_id, cursor)
 
     async def set_bandwidth(self, crawls_per_second: float, expected: int | None) -> Bandwidth:
-        """Turn the dial; one round trip."""
-        return await self.control.set_bandwidth(crawls_per_second, expected=expected)
+        """Turn the dial; as `set_host`."""
+        bandwidth = await self.control.set_bandwidth(crawls_per_second, expected=expected)
+        await self._outlast_stocks()
+        return bandwidth
+
+    async def _outlast_stocks(self) -> None:
+        if self.settings.ahead_s:
+            await asyncio.sleep(HOLD_S)
 
     async def ready(self) -> dict[str, Any]:
         """Run a script on every shard now; StoreUnavailable where one does not answer."""

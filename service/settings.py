@@ -37,6 +37,9 @@ class Settings:
     lease_s: float = _setting(60.0, "seconds a crawler may keep a page", 0.1, 86400)
     min_delay_s: float = _setting(1.0, "seconds between two crawls of one host", 0, 3600)
     lookahead_s: float = _setting(1.0, "seconds of slots one request may take ahead", 0, 60)
+    ahead_s: float = _setting(
+        0.01, "seconds for whose requests pages are leased ahead while many come; 0 for never", 0, 0.05
+    )
     signal_delay_s: float = _setting(
         0.0, "seconds after a crawl in which signals are taken as late", 0, 86400
     )

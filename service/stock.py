@@ -2,7 +2,7 @@
 
 Where requests for a page come thick and fast more will come within milliseconds. Pages for those are leased
 beside the pages of who waits: a call that leases many costs the store little more than one that leases few,
-and whoever comes next is answered at once. What nobody came for is given back.
+and whoever comes next need not wait for it. What nobody came for is given back.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ log = logging.getLogger("freshet.stock")
 Lease = Any  # as the store gives it
 Held = tuple[float, Lease]  # since when
 GiveBack = Callable[[list[Lease]], Awaitable[object]]
-AHEAD_S = 0.01  # pages are leased for who comes within it
 HOLD_S = 0.05  # older pages are not handed out: in less than that values hardly move
-LEAST = 8  # requests within AHEAD_S: where fewer come it does not pay
-MOST = 128  # pages: two calls' worth, so that one is leased while the other is handed out
+LEAST = 8  # requests that must be expected: where fewer come each is asked for by itself
+MOST = 128  # pages: one call's worth is handed out while another is leased
 
 
 class Stock:
-    """Leases of one process that nobody has yet."""
+    """Leases of one process that nobody has yet; instants are of the monotonic clock."""
 
-    def __init__(self, give_back: GiveBack) -> None:
+    def __init__(self, give_back: GiveBack, ahead_s: float) -> None:
+        """For those who come within `ahead_s`; 0 for nobody."""
         self._give_back = give_back
+        self._ahead_s = ahead_s
         self._held: deque[Held] = deque()  # oldest first
         self._came = 0  # requests since the begin of the window
         self._began = 0.0
-        self._expected = 0  # requests within AHEAD_S, by the last window
+        self._expected = 0  # requests, by the last window
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.coming = 0  # pages that calls under way were asked for
@@ -42,12 +43,11 @@ class Stock:
     def __len__(self) -> int:
         return len(self._held)
 
-    def note(self, requests: int) -> None:
-        """So many requests for a page came just now."""
-        now = time.monotonic()
-        if now - self._began >= AHEAD_S:
-            expected = min(MOST, int(self._came * AHEAD_S / (now - self._began)))
-            self._expected = expected if expected >= LEAST else 0
+    def note(self, requests: int, now: float) -> None:
+        """So many requests for one page came just now."""
+        if self._ahead_s and now - self._began >= self._ahead_s:
+            expected = int(self._came * self._ahead_s / (now - self._began))
+            self._expected = min(MOST, expected) if expected >= LEAST else 0
             self._began, self._came = now, 0
         self._came += requests
 
@@ -56,25 +56,30 @@ class Stock:
         return self._expected - len(self._held) - self.coming
 
     def ask(self, pages: int) -> None:
+        """A call was asked for so many."""
         self.coming += pages
 
     def add(self, asked: int, leases: list[Lease], since: float) -> None:
-        """What became of pages that were asked for at an instant of the monotonic clock."""
+        """What became of pages that a call was asked for at an instant."""
         self.coming -= asked
         if len(leases) < asked:  # there is no plenty, and who asks next must not go without for who may come
             self._expected = 0
         self._held.extend([(since, lease) for lease in leases])
         self._watch()
 
-    def take(self) -> Held | None:
+    def take(self, now: float) -> Held | None:
         """A page for somebody, if there is one that is not too old."""
-        self._return_older(time.monotonic() - HOLD_S)
+        self._return_older(now - HOLD_S)
         return self._held.popleft() if self._held else None
 
     def put_back(self, held: list[Held]) -> None:
         """Pages that were taken, and are not needed."""
         self._held.extendleft(reversed(held))
         self._watch()
+
+    def stop(self) -> None:
+        """Nobody is expected any more."""
+        self._ahead_s, self._expected = 0.0, 0
 
     async def close(self) -> None:
         """Give everything back."""
@@ -97,16 +102,13 @@ class Stock:
         while self._held and self._held[0][0] <= instant:
             old.append(self._held.popleft()[1])
         if old:
-            self._return(old)
+            task = asyncio.create_task(self._return(old))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    def _return(self, leases: list[Lease]) -> None:
+    async def _return(self, leases: list[Lease]) -> None:
         telemetry.NEXT_UNUSED.inc(len(leases))
-        task = asyncio.get_running_loop().create_task(self._return_now(leases))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _return_now(self, leases: list[Lease]) -> None:
         try:
             await self._give_back(leases)
         except Exception as error:  # they come back by themselves when their time is over
-            log.warning("leases_not_given_back", extra={"pages": len(leases), "error": str(error)})
+            log.warning("leases_not_given_back", extra={"pages": len(leases), "cause": str(error)})

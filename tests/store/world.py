@@ -26,6 +26,7 @@ DEFAULTS: dict[str, Any] = {
     "shards": SHARDS,
     "min_delay_s": 0.0,
     "lookahead_s": 0.0,
+    "ahead_s": 0.0,  # its clock stands still while leases would grow old
     "lease_s": 60.0,
 }
 

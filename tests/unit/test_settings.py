@@ -21,6 +21,7 @@ FIXED = {
     "lease_s": 60.0,
     "min_delay_s": 1.0,
     "lookahead_s": 1.0,
+    "ahead_s": 0.01,
     "signal_delay_s": 0.0,
     "durability": "local",
 }
@@ -33,7 +34,13 @@ def test_defaults_are_those_of_the_contract() -> None:
 
 @pytest.mark.parametrize("name", FIXED)
 def test_each_setting_has_a_variable_and_a_flag(name: str) -> None:
-    texts = {"host": "::1", "data_dir": "/x", "redis_url": "redis://x", "durability": "memory"}
+    texts = {
+        "host": "::1",
+        "data_dir": "/x",
+        "redis_url": "redis://x",
+        "durability": "memory",
+        "ahead_s": "0.02",
+    }
     text = texts.get(name, "7")
     by_variable = read_settings({f"FRESHET_{name.upper()}": text}, {})
     by_flag = read_settings({}, {name: text})
@@ -65,6 +72,7 @@ def test_an_empty_variable_is_no_setting() -> None:
         ("lease_s", "0"),
         ("min_delay_s", "-1"),
         ("lookahead_s", "61"),
+        ("ahead_s", "0.06"),
         ("signal_window_s", "0"),
         ("requests_half_life_s", "59"),
         ("requests_half_life_s", "31536001"),
