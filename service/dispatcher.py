@@ -17,14 +17,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import chain
 
-from service.counter import Counter, Keep
+from service import telemetry
 from service.domain import Nothing
 from service.stock import GiveBack, Stock
 from service.waiting import Answer, Ask, Give, Leases, Waiting, give_all, next_group
 
-Serve = Callable[[Sequence[Ask]], Awaitable[tuple[list[Leases], Nothing]]]
-PLAIN: Ask = "", 1, False  # as most requests are
+# Takes requests, and how many pages to lease ahead; gives the pages of each request, and those leased ahead.
+Serve = Callable[[Sequence[Ask], int], Awaitable[tuple[list[Leases], Leases, Nothing]]]
 PAGES_PER_CALL = 64  # so many are leased in a few milliseconds
+WORTH_A_CALL = PAGES_PER_CALL // 2  # pages that somebody waits for or will
 CALLS_AT_ONCE = 2  # the store has the next call when it is done with one
 FEW = 16  # requests that are not shared out among calls: a call has a cost of its own
 LONG_S = 1.0  # for a call that fails: the store does not answer, and nobody need wait for that twice
@@ -47,7 +48,6 @@ class Dispatcher:
     def __init__(
         self,
         serve: Serve,
-        keep: Keep,
         give_back: GiveBack,
         *,
         ahead_s: float = 0.0,
@@ -57,7 +57,6 @@ class Dispatcher:
         """Serves at most so many pages by one call; calls take turns where `beside` pages or more wait."""
         self._serve = serve
         self._stock = Stock(give_back, ahead_s)
-        self._counter = Counter(self._stock, keep, self._go_on)
         self._most = most
         self._beside = beside
         self._fresh: list[Waiting] = []
@@ -91,7 +90,6 @@ class Dispatcher:
     async def close(self) -> None:
         """Stop serving; who still waits gets nothing."""
         self._stock.stop()
-        await self._counter.close()
         if self._stock.coming:  # it can be given back if it is known
             await asyncio.wait(self._tasks, timeout=CLOSE_S)
         for handle in (self._turn, self._retry):
@@ -108,16 +106,13 @@ class Dispatcher:
     def _look(self) -> None:
         """Answer who can be answered at once, and make the calls it is time for."""
         self._turn = None
-        if not self._queue and (
-            self._fresh or self._stock
-        ):  # who has waited longest goes first, once in a round
-            self._queue.extend(self._patient)
-            self._patient = []
         now = time.monotonic()
-        self._stock.note(sum(waiting.is_single for waiting in self._fresh), now)
+        self._stock.note(sum(waiting.is_plain for waiting in self._fresh), now)
+        if not self._queue:  # who has waited longest goes first, once in a round
+            self._call_patient(only_plain=not self._fresh)
         self._queue.extend(self._fresh)
         self._fresh = []
-        self._counter.serve(self._queue, now)
+        self._hand_out(now)
         while self._may_call():
             group = next_group(self._queue, self._share(), self._most)
             room = PAGES_PER_CALL - sum(waiting.next_count for waiting in group)
@@ -125,12 +120,30 @@ class Dispatcher:
             if group or ahead:
                 self._begin(group, ahead)
 
-    def _go_on(self, retries: list[Waiting]) -> None:
-        """Whose ids the store knows are asked for; others may be served meanwhile."""
-        for waiting in retries:
-            waiting.is_single = False
-        self._queue.extendleft(reversed(retries))
-        self._look()
+    def _call_patient(self, *, only_plain: bool) -> None:
+        """Patient requests come forward; only those who ask for just a page, if there is only the stock."""
+        if only_plain and not self._stock:
+            return
+        ready = [waiting for waiting in self._patient if waiting.is_plain or not only_plain]
+        self._patient = [waiting for waiting in self._patient if only_plain and not waiting.is_plain]
+        self._queue.extend(ready)
+
+    def _hand_out(self, now: float) -> None:
+        """Pages of the stock go to those who ask for just a page, first come, first served."""
+        if not self._stock:
+            return
+        answered: list[tuple[Waiting, Answer]] = []
+        others: deque[Waiting] = deque()
+        for waiting in self._queue:
+            if waiting.is_gone:
+                continue
+            if not waiting.is_plain or (lease := self._stock.take(now)) is None:
+                others.append(waiting)
+            else:
+                answered.append((waiting, [lease]))
+        self._queue = others
+        telemetry.NEXT_PAGES.inc(len(answered))
+        asyncio.get_running_loop().call_soon(give_all, answered)
 
     def _begin(self, group: list[Waiting], ahead: int) -> None:
         self._under_way.append(group)
@@ -143,11 +156,11 @@ class Dispatcher:
         """A second call follows the first once it serves as many; sooner, both would serve too few."""
         waiting, lacks = len(self._queue), self._stock.lacks()
         if not self._under_way:
-            return waiting > 0 or lacks >= PAGES_PER_CALL // 2
+            return waiting > 0 or lacks >= WORTH_A_CALL
         if len(self._under_way) == CALLS_AT_ONCE:
             return False
-        if self._stock.coming and (not waiting or self._queue[0].is_single):  # which is served from that
-            return waiting + lacks >= PAGES_PER_CALL // 2
+        if self._stock.coming and (not waiting or self._queue[0].is_plain):  # which is served from that
+            return waiting + lacks >= WORTH_A_CALL
         if not waiting or waiting < sum(map(len, self._under_way)):
             return False
         return not self._beside or (self._wanted() >= self._beside and not self._repeats())
@@ -170,11 +183,11 @@ class Dispatcher:
 
     async def _call(self, group: list[Waiting], ahead: int) -> None:
         """One script call; the next is on its way before its answers are made."""
-        since, spare = time.monotonic(), []
+        since = time.monotonic()
+        spare: Leases = []
         try:
-            answers, nothing = await self._serve([*(waiting.ask() for waiting in group), *[PLAIN] * ahead])
-            spare = [lease for leases in answers[len(group) :] for lease in leases]
-            answered = self._sort_out(group, answers[: len(group)], nothing)
+            answers, spare, nothing = await self._serve([waiting.ask() for waiting in group], ahead)
+            answered = self._sort_out(group, answers, nothing)
         except Exception as error:
             answered = [(waiting, waiting.leases or error) for waiting in (*group, *self._in_vain(since))]
         finally:

@@ -39,7 +39,7 @@ from service.store.observations import Observations
 from service.store.offers import FEW_SHARDS
 from service.store.pages import Groups, Pages, PageState
 from service.store.records import read_record
-from service.store.rows import Row, lease_key, outcome_row, requests_row, signal_row
+from service.store.rows import Order, Row, outcome_row, requests_row, signal_row, unused_row
 from service.store.shards import Shards
 from service.sums import read_said
 from service.waiting import Ask, Give, Leases, Waiting
@@ -59,7 +59,6 @@ class Frontier:
         most, beside = (PAGES_PER_CALL * FEW_SHARDS, FEW) if server.is_cluster else (PAGES_PER_CALL, 0)
         self._dispatcher = Dispatcher(
             self._serve,
-            self._pages.keep,
             self._give_back,
             ahead_s=settings.ahead_s,
             most=most,
@@ -84,19 +83,22 @@ class Frontier:
         """As `next`, for a caller that is called back, also with what went wrong."""
         return self._dispatcher.ask(request_id, count, wait_s, give)
 
-    async def _serve(self, requests: Sequence[Ask]) -> tuple[list[Leases], Nothing]:
+    async def _serve(self, requests: Sequence[Ask], ahead: int = 0) -> tuple[list[Leases], Leases, Nothing]:
         settings = self.settings
-        word, retry_ms, answers = await self._pages.next(
-            requests,
+        order = Order(
             lease_s=settings.lease_s,
             lookahead_s=settings.lookahead_s,
             rest_s=settings.min_delay_s,
+            hold_s=HOLD_S if ahead else 0.0,
             salt=1 + secrets.randbelow(65535),
         )
-        return answers, Nothing(word if word != "leased" else "pace", retry_ms / 1000)
+        word, retry_ms, answers, spare = await self._pages.next(requests, ahead, order)
+        return answers, spare, Nothing(word if word != "leased" else "pace", retry_ms / 1000)
 
     async def _give_back(self, leases: Leases) -> None:
-        await self.release([lease_key(row) for row in leases])
+        """Pages nobody came for: their hosts need no rest."""
+        items = [unused_row(row) for row in leases]
+        await self._by_shard([item[0] for item in items], items, self._pages.release)
 
     async def record_outcomes(self, outcomes: Sequence[NewOutcome]) -> list[str]:
         """A word per outcome, as the script gives it; one round trip."""
@@ -135,9 +137,11 @@ class Frontier:
         return await self._register.put(pages)
 
     async def delete_pages(self, addresses: Sequence[Address]) -> list[str]:
-        """'deleted' or 'unknown' per page; one round trip."""
+        """'deleted' or 'unknown' per page; as `set_host`."""
         items = [(a.host_id, a.page_id, a.path) for a in addresses]
-        return await self._by_shard([a.host_id for a in addresses], items, self._pages.delete)
+        words = await self._by_shard([a.host_id for a in addresses], items, self._pages.delete)
+        await self._outlast_stocks()
+        return words
 
     async def inspect(self, address: Address) -> PageState | None:
         """One page at one moment; one round trip."""

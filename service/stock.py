@@ -2,7 +2,8 @@
 
 Where requests for a page come thick and fast more will come within milliseconds. Pages for those are leased
 beside the pages of who waits: a call that leases many costs the store little more than one that leases few,
-and whoever comes next need not wait for it. What nobody came for is given back.
+and whoever comes next need not wait for it. The store gives them only while it has plenty; what nobody came
+for is given back.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from service import telemetry
 
 log = logging.getLogger("freshet.stock")
 Lease = Any  # as the store gives it
-Held = tuple[float, Lease]  # since when
 GiveBack = Callable[[list[Lease]], Awaitable[object]]
 HOLD_S = 0.05  # older pages are not handed out: in less than that values hardly move
 LEAST = 8  # requests that must be expected: where fewer come each is asked for by itself
@@ -32,7 +32,7 @@ class Stock:
         """For those who come within `ahead_s`; 0 for nobody."""
         self._give_back = give_back
         self._ahead_s = ahead_s
-        self._held: deque[Held] = deque()  # oldest first
+        self._held: deque[tuple[float, Lease]] = deque()  # since when; oldest first
         self._came = 0  # requests since the begin of the window
         self._began = 0.0
         self._expected = 0  # requests, by the last window
@@ -62,20 +62,15 @@ class Stock:
     def add(self, asked: int, leases: list[Lease], since: float) -> None:
         """What became of pages that a call was asked for at an instant."""
         self.coming -= asked
-        if len(leases) < asked:  # there is no plenty, and who asks next must not go without for who may come
+        if len(leases) < asked:  # there is no plenty
             self._expected = 0
         self._held.extend([(since, lease) for lease in leases])
         self._watch()
 
-    def take(self, now: float) -> Held | None:
+    def take(self, now: float) -> Lease | None:
         """A page for somebody, if there is one that is not too old."""
         self._return_older(now - HOLD_S)
-        return self._held.popleft() if self._held else None
-
-    def put_back(self, held: list[Held]) -> None:
-        """Pages that were taken, and are not needed."""
-        self._held.extendleft(reversed(held))
-        self._watch()
+        return self._held.popleft()[1] if self._held else None
 
     def stop(self) -> None:
         """Nobody is expected any more."""
@@ -89,8 +84,10 @@ class Stock:
         await asyncio.gather(*self._tasks)
 
     def _watch(self) -> None:
+        """Give pages back when the oldest is too old."""
         if self._held and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(HOLD_S, self._clear)
+            left_s = max(0.0, self._held[0][0] + HOLD_S - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(left_s, self._clear)
 
     def _clear(self) -> None:
         self._timer = None

@@ -44,7 +44,7 @@ BYTES_PER_PAGE = Gauge(
 )
 NEXT_PAGES = Count("freshet_next_pages_total", "Pages handed out.")
 NEXT_UNUSED = Count(
-    "freshet_next_unused_total", "Of the pages handed out, those given back because nobody came for them."
+    "freshet_next_unused_total", "Pages leased ahead of requests and given back because nobody came for them."
 )
 NEXT_EMPTY = Counter(
     "freshet_next_empty_total",

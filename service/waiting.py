@@ -25,7 +25,7 @@ class Waiting:
         "_most",
         "deadline",
         "is_gone",
-        "is_single",
+        "is_plain",
         "leases",
         "next_count",
         "request_id",
@@ -33,7 +33,7 @@ class Waiting:
 
     def __init__(self, request_id: str, count: int, most: int, deadline: float, give: Give) -> None:
         self.request_id = request_id
-        self.is_single = count == 1
+        self.is_plain = count == 1 and not request_id  # any page will do
         self._count = count
         self._most = most
         self.deadline = deadline

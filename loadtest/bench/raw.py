@@ -17,7 +17,7 @@ from service.settings import Settings
 from service.store.connection import Call as ShardCall
 from service.store.connection import Server
 from service.store.pages import Groups, Pages
-from service.store.rows import Row, lease_from, outcome_row, signal_row
+from service.store.rows import Order, Row, lease_from, outcome_row, signal_row
 from service.store.scripts import function_name
 
 GROUP = 16  # commands sent at a time
@@ -119,23 +119,18 @@ class Functions:
 
     def _next(self, pages: Pages, counts: Sequence[int]) -> Coroutine[Any, Any, Any]:
         settings = self._settings
-        return pages.next(
-            [("", count, False) for count in counts],
-            lease_s=settings.lease_s,
-            lookahead_s=settings.lookahead_s,
-            rest_s=settings.min_delay_s,
-            salt=7,
-        )
+        order = Order(settings.lease_s, settings.lookahead_s, settings.min_delay_s, hold_s=0.0, salt=7)
+        return pages.next([("", count, False) for count in counts], 0, order)
 
     def _leases(self, reply: list[Any], counts: Sequence[int]) -> list[str]:
         """What the product reads from such a reply."""
         call = self._next(self._pages(Recorder(reply)), counts)
-        _, _, answers = _finish(call)
+        _, _, answers, _ = _finish(call)
         return [lease_from(row).lease for rows in answers for row in rows]
 
     def _record(self, calls: Iterable[Call]) -> list[bytes]:
         """The commands the product would send for these calls."""
-        recorder = Recorder([b"recorded", 0, 0])
+        recorder = Recorder([b"recorded", 0, 0, b""])
         for call in calls:
             _finish(call(self._pages(recorder)))
         return recorder.commands

@@ -16,7 +16,7 @@ from service.clock import Clock
 from service.store.connection import Call, Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.pipe import Argument
-from service.store.rows import PACKED, Row, pack_order, read_leases, requests_for_pages
+from service.store.rows import Order, Row, read_leases, requests_for_pages
 from service.store.spread import Spread
 from service.store.wire import pack
 
@@ -85,29 +85,16 @@ class Pages:
         return [reply[1:] for reply in await self._server.call_shards("requests", calls)]
 
     async def next(
-        self,
-        requests: Sequence[tuple[str, int, bool]],
-        *,
-        lease_s: float,
-        lookahead_s: float,
-        rest_s: float,
-        salt: int,
-    ) -> tuple[str, float, list[list[Row]]]:
-        """(word, retry_after_ms, leases per request) over all shards."""
-        order = pack_order(lease_s=lease_s, lookahead_s=lookahead_s, rest_s=rest_s, salt=salt)
+        self, requests: Sequence[tuple[str, int, bool]], ahead: int, order: Order
+    ) -> tuple[str, float, list[list[Row]], list[Row]]:
+        """(word, retry_after_ms, leases per request, those of at most `ahead` pages more) over all shards."""
         if self._server.is_cluster:
-            return await self._spread.next(requests, order, lookahead_s * 1000)
-        args = (await self._clock.argument(), order, self._all_shards, *requests_for_pages(requests))
-        reply = await self._server.call("next", [CONTROL], args)
-        telemetry.NEXT_PAGES.inc(reply[2])
-        return reply[0].decode(), reply[1] / 1000, [read_leases(raw) for raw in reply[3:]]
-
-    async def keep(self, answers: Sequence[tuple[str, Row]]) -> list[bool]:
-        """Keep a lease as the answer to each request id; whether it is, or the id was known before."""
-        ids, pages = [request_id for request_id, _ in answers], [row[PACKED] for _, row in answers]
-        args = (await self._clock.argument(), len(answers), *ids, *pages)
-        reply = await self._server.call("keep", [CONTROL], args)
-        return [word == 1 for word in reply[1:]]
+            return await self._spread.next(requests, ahead, order)
+        asked = requests_for_pages(requests, ahead)
+        args = (await self._clock.argument(), order.packed(), self._all_shards, *asked)
+        word, retry_us, given, spare, *answers = await self._server.call("next", [CONTROL], args)
+        telemetry.NEXT_PAGES.inc(given)
+        return word.decode(), retry_us / 1000, [read_leases(raw) for raw in answers], read_leases(spare)
 
     async def close(self) -> None:
         """Wait for what is still to be written."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from service.address import url_of
-from service.domain import Lease, LeaseKey, NewOutcome, NewRequests, NewSignal
+from service.domain import Lease, NewOutcome, NewRequests, NewSignal
 
 Row = tuple[Any, ...]
 # A lease as `lua/common_lease.lua` packs it; host id, host and record follow, of the sizes it ends with.
@@ -16,8 +16,8 @@ _LEASED = struct.Struct("<BIdddddBHH")
 # What of a record (`lua/common.lua`) a crawler gets: silent rate, when it was crawled in two parts, signals,
 # last_modified; then how many sources follow.
 _RECORD = struct.Struct("<44xf8xIH11xH4xI4xB")
-_ORDER = struct.Struct("<dddH")  # what `next` and `lease` need to know of every lease
-_GOES_ON = 0x8000  # set in the number of pages of a request that goes on with a batch
+_ORDER = struct.Struct("<ddddH")
+_GOES_ON, _AHEAD = 0x8000, 0x4000  # set in the number of pages of who goes on with a batch; of who may come
 PRICED, SLOT, VALUE, PACKED = 0, 6, 8, 15  # where a lease that was read has them
 _HOST_SIZE = 53  # of a host without the weights of sources and its name; its last two bytes count the former
 
@@ -58,14 +58,28 @@ def outcome_row(outcome: NewOutcome) -> Row:
     )
 
 
-def pack_order(*, lease_s: float, lookahead_s: float, rest_s: float, salt: int) -> bytes:
-    """How pages are to be leased, for `next` and `lease`."""
-    return _ORDER.pack(lease_s * 1000, lookahead_s * 1000, rest_s * 1000, salt)
+class Order(NamedTuple):
+    """How pages are to be leased: what `next` and `lease` need to know of every lease."""
+
+    lease_s: float
+    lookahead_s: float
+    rest_s: float  # of a host without a delay of its own
+    hold_s: float  # that pages may lie before they are handed out: leases and rests begin so much later
+    salt: int  # of the tokens
+
+    def packed(self) -> bytes:
+        lease_s, lookahead_s, rest_s, hold_s, salt = self
+        return _ORDER.pack(lease_s * 1000, lookahead_s * 1000, rest_s * 1000, hold_s * 1000, salt)
 
 
-def requests_for_pages(asks: Sequence[tuple[str, int, bool]]) -> tuple[bytes | str, ...]:
-    """Requests (id or '', pages, whether it goes on) as `next` and `grant` take them; most have no id."""
-    counts = struct.pack(f"<{len(asks)}H", *[n | _GOES_ON if goes_on else n for _, n, goes_on in asks])
+def requests_for_pages(asks: Sequence[tuple[str, int, bool]], ahead: int) -> tuple[bytes | str, ...]:
+    """Requests (id or '', pages, whether it goes on) as `next` and `grant` take them, and how many pages more
+    for those who may come; most have no id.
+    """
+    words = [n | _GOES_ON if goes_on else n for _, n, goes_on in asks]
+    if ahead:
+        words.append(ahead | _AHEAD)
+    counts = struct.pack(f"<{len(words)}H", *words)
     ids = [request_id for request_id, _, _ in asks]
     return (counts, *ids) if any(ids) else (counts,)
 
@@ -117,9 +131,11 @@ def _read_lease(raw: bytes, at: int) -> tuple[Row, int]:
     return row, end
 
 
-def lease_key(row: Row) -> LeaseKey:
-    """Which page a row leases, and by which token."""
-    return LeaseKey(row[1], row[2], row[3])
+def unused_row(row: Row) -> Row:
+    """A row of `release` for a page nobody was given: with it ends the rest that its lease began."""
+    host_id, page_id, token, raw = row[1], row[2], row[3], row[PACKED]
+    rest_at = _LEASED.size + len(host_id)
+    return host_id, page_id, token, int.from_bytes(raw[rest_at : rest_at + 6], "little")
 
 
 def lease_from(row: Row) -> Lease:

@@ -20,7 +20,7 @@ from service.errors import StoreUnavailable
 from service.store.connection import Server
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.offers import Offer, Offers, unused_tail
-from service.store.rows import PACKED, PRICED, SLOT, VALUE, Row, read_leases, requests_for_pages
+from service.store.rows import PACKED, PRICED, SLOT, VALUE, Order, Row, read_leases, requests_for_pages
 from service.store.wire import pack, unpack
 
 SETTLED_WITHIN_S = 0.02  # so long the price may lag behind what is served where nobody asks for more
@@ -41,36 +41,40 @@ class Spread:
         self._settling: set[asyncio.Task[Any]] = set()  # held, or they might be collected
 
     async def next(
-        self, requests: Sequence[tuple[str, int, bool]], order: bytes, lookahead_ms: float
-    ) -> tuple[str, float, list[list[Row]]]:
-        """(word, retry_after_ms, leases per request) over all shards."""
+        self, requests: Sequence[tuple[str, int, bool]], ahead: int, order: Order
+    ) -> tuple[str, float, list[list[Row]], list[Row]]:
+        """(word, retry_after_ms, leases per request, those of at most `ahead` pages more) over all shards."""
         now = await self._clock.argument()
-        args = (now, lookahead_ms, *self._take_unsettled().packed(), *requests_for_pages(requests))
+        asked = requests_for_pages(requests, ahead)
+        args = (now, order.lookahead_s * 1000, *self._take_unsettled().packed(), *asked)
         reply = await self._server.call("grant", [CONTROL], args)
         word, now_ms, retry_ms = reply[0].decode(), float(reply[1]), float(reply[2])
-        first, gap_ms, shares = float(reply[3]), float(reply[4]), unpack(reply[5])
+        first, gap_ms = float(reply[3]), float(reply[4])
+        *shares, more = unpack(reply[5])
         answers: list[bytes] = reply[6:]
-        slots = [first + at * gap_ms for at in range(sum(shares))]
+        wanted = sum(shares)
+        slots = [first + at * gap_ms for at in range(wanted + more)]
         if not slots:
             served = not any(n for (_, n, _), answer in zip(requests, answers, strict=True) if not answer)
             # Though a slot is free: who asks is a retry, and its first try is still under way elsewhere.
-            return "leased" if served else word, retry_ms or TRIED_MS, [read_leases(raw) for raw in answers]
-        filled = _Filling(slots)
+            leases = [read_leases(raw) for raw in answers]
+            return "leased" if served else word, retry_ms or TRIED_MS, leases, []
+        filled = _Filling(slots, wanted)
         try:
-            await self._fill(filled, now, now_ms, order)
+            await self._fill(filled, now, now_ms, order.packed())
         finally:
-            telemetry.NEXT_PAGES.inc(len(filled.parts))
+            telemetry.NEXT_PAGES.inc(min(len(filled.parts), wanted))
             leases, given = _share_out(requests, shares, filled.parts, answers)
             if given or len(filled.parts) < len(slots):
                 unused = unused_tail(slots, filled.used)
                 await self._settle(now, filled.served, given, first + len(slots) * gap_ms, unused)
             else:
                 self._settle_later(now, filled.served)
-        if len(filled.parts) < len(slots):
+        if len(filled.parts) < wanted:
             word, retry_ms = self._offers.why_nothing()
-        elif len(slots) == sum(n for _, n, _ in requests):
+        elif wanted == sum(n for _, n, _ in requests):
             word = "leased"
-        return word, retry_ms, leases
+        return word, retry_ms, leases, filled.parts[wanted:]
 
     async def _fill(self, filled: _Filling, now: str, now_ms: float, order: bytes) -> None:
         """Lease pages for the slots, asking again where somebody else was faster."""
@@ -79,8 +83,8 @@ class Spread:
         asked = _look_at(self._offers.stale(now_ms)) | filled.take(shards)
         await self._ask(filled, asked, least, now, now_ms, order)
         looked = set(asked)
-        while filled.open:
-            shards, least = self._offers.allot(len(filled.open), soon)
+        while missing := filled.missing:
+            shards, least = self._offers.allot(missing, soon)
             # Nobody goes away empty before every shard has said so.
             asked = filled.take(shards) or _look_at(set(range(len(self._prefixes))) - looked)
             if not asked:
@@ -185,13 +189,20 @@ class _Served:
 class _Filling:
     """Slots on their way to pages."""
 
-    def __init__(self, slots: list[float]) -> None:
+    def __init__(self, slots: list[float], wanted: int) -> None:
+        """Somebody waits for so many of them; the others are filled only where all shards have plenty."""
         self.slots = slots
+        self._wanted = wanted
         self.open = list(slots)
         self.used: set[float] = set()
         self.parts: list[Row] = []
         self.served = _Served()
         self.error: StoreUnavailable | None = None
+
+    @property
+    def missing(self) -> int:
+        """Pages that somebody still waits for, as far as slots are left for them."""
+        return max(0, min(len(self.open), self._wanted - len(self.parts)))
 
     def take(self, shards: list[int]) -> dict[int, list[float]]:
         """The next slots by the shard each is for; they count as used until it says otherwise."""

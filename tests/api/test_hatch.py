@@ -379,12 +379,12 @@ async def test_a_caller_that_does_not_read_is_not_answered_on_and_on(listener: L
     caller.hang_up()
 
 
-async def refused(_: object) -> None:
+async def refused(*_: object) -> None:
     raise StoreUnavailable("away")
 
 
-async def broken(_: object) -> tuple[list[list[int]], None]:
-    return [[1]], None
+async def broken(*_: object) -> tuple[list[list[int]], list[int], None]:
+    return [[1]], [], None
 
 
 @pytest.mark.parametrize(("serve", "status"), [(refused, b"503"), (broken, b"500")])

@@ -6,7 +6,7 @@ from service.address import parse_url, shard_of
 from service.domain import Lease
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
-from tests.store.world import World, hosts_of, outcome
+from tests.store.world import World, hosts_of
 
 RUSH_SHARDS = 16
 PAGES = hosts_of(2880)
@@ -16,11 +16,7 @@ CALL = 64
 async def due_world(make_world: MakeWorld) -> World:
     """Many pages that were crawled at different times, all due."""
     world = await make_world(bandwidth=1e6, lookahead_s=1.0, shards=RUSH_SHARDS)
-    await world.put(*PAGES, change_rate_per_day=1.0)
-    now_at = world.clock.now_at
-    crawls = [outcome(url=url, fetched_at=now_at - at * 701 % 1000) for at, url in enumerate(PAGES)]
-    assert set(await world.frontier.record_outcomes(crawls)) == {"accepted"}
-    world.advance(86400 * 30)
+    await world.put_due(*PAGES)
     return world
 
 

@@ -65,6 +65,14 @@ class World:
         answer = await self.ask(n, request_id)
         return [] if isinstance(answer, Nothing) else answer
 
+    async def put_due(self, *urls: str) -> None:
+        """Pages that were crawled at different times, and are all due."""
+        await self.put(*urls, change_rate_per_day=1.0)
+        now_at = self.clock.now_at
+        crawls = [outcome(url=url, fetched_at=now_at - at * 701 % 1000) for at, url in enumerate(urls)]
+        assert set(await self.frontier.record_outcomes(crawls)) == {"accepted"}
+        self.advance(86400 * 30)
+
     async def lease(self) -> Lease:
         """Exactly one page, or the test fails."""
         (lease,) = await self.next()

@@ -10,12 +10,12 @@ import pytest
 
 from service.dispatcher import PAGES_PER_CALL, Ask, Dispatcher
 from service.domain import Nothing
-from service.errors import StoreUnavailable
 from service.stock import HOLD_S, LEAST
 from service.waiting import Leases
 
 AHEAD_S = 1 / 128  # exact in sums
 PLAIN = ("", 1, False)
+Call = tuple[list[Ask], int]  # requests, and pages for those who may come
 
 
 class Time:
@@ -29,40 +29,34 @@ class Time:
 
 
 class Store:
-    """Numbers the pages it leases; keeps answers by id."""
+    """Numbers the pages it leases."""
 
     def __init__(self) -> None:
-        self.calls: list[list[Ask]] = []
-        self.kept: dict[str, Leases] = {}
+        self.calls: list[Call] = []
         self.numbers: Iterator[int] = count()
         self.left = 10**6
         self.given_back: Leases = []
-        self.keep_error: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def serve(self, asks: list[Ask]) -> tuple[list[Leases], Nothing]:
-        self.calls.append(asks)
+    async def serve(self, asks: list[Ask], ahead: int) -> tuple[list[Leases], Leases, Nothing]:
+        self.calls.append((asks, ahead))
         await self.gate.wait()
-        return [self._lease(*ask) for ask in asks], Nothing("no-pages", 0.01)
+        answers = [self._lease(wanted) for _, wanted, _ in asks]
+        return answers, self._lease(ahead), Nothing("no-pages", 0.01)
 
-    def _lease(self, request_id: str, wanted: int, _: bool) -> Leases:
-        if request_id in self.kept:
-            return self.kept[request_id]
+    def _lease(self, wanted: int) -> Leases:
         wanted = min(wanted, self.left)
         self.left -= wanted
-        leases = [next(self.numbers) for _ in range(wanted)]
-        if request_id:
-            self.kept[request_id] = leases
-        return leases
-
-    async def keep(self, answers: list[tuple[str, object]]) -> list[bool]:
-        if self.keep_error:
-            raise self.keep_error
-        return [self.kept.setdefault(name, [lease]) == [lease] for name, lease in answers]
+        return [next(self.numbers) for _ in range(wanted)]
 
     async def give_back(self, leases: Leases) -> None:
         self.given_back += leases
+
+    @property
+    def pages(self) -> list[int]:
+        """Asked for by each call."""
+        return [sum(wanted for _, wanted, _ in asks) + ahead for asks, ahead in self.calls]
 
 
 @pytest.fixture
@@ -81,16 +75,15 @@ def store() -> Store:
 @pytest.fixture
 async def dispatcher(store: Store, time: Time) -> AsyncIterator[Dispatcher]:
     assert time.now
-    dispatcher = Dispatcher(store.serve, store.keep, store.give_back, ahead_s=AHEAD_S)  # type: ignore[arg-type]
+    dispatcher = Dispatcher(store.serve, store.give_back, ahead_s=AHEAD_S)  # type: ignore[arg-type]
     yield dispatcher
     await dispatcher.close()
 
 
-async def ask(dispatcher: Dispatcher, requests: int, name: str = "") -> list[Leases | Nothing]:
-    """So many at once; with ids if they have a name."""
-    ids = [f"{name}{at}" if name else "" for at in range(requests)]
+async def ask(dispatcher: Dispatcher, requests: int) -> list[Leases | Nothing]:
+    """So many at once."""
     async with asyncio.timeout(10):
-        return list(await asyncio.gather(*(dispatcher.next(each, 1, 0) for each in ids)))
+        return list(await asyncio.gather(*(dispatcher.next("", 1, 0) for _ in range(requests))))
 
 
 async def rush(dispatcher: Dispatcher, time: Time, requests: int = 20) -> list[Leases | Nothing]:
@@ -116,7 +109,7 @@ async def test_in_a_rush_a_call_leases_for_who_will_come(
     dispatcher: Dispatcher, store: Store, time: Time
 ) -> None:
     answers = await rush(dispatcher, time)
-    assert store.calls[-1] == [PLAIN] * 21
+    assert store.calls[-1] == ([PLAIN], 20)
     calls = len(store.calls)
     answers += await ask(dispatcher, 15)
     assert len(store.calls) == calls
@@ -129,19 +122,19 @@ async def test_where_few_come_each_is_asked_for_by_itself(
     for _ in range(5):
         await ask(dispatcher, LEAST - 1)
         time.now += AHEAD_S
-    assert {len(call) for call in store.calls} == {LEAST - 1}
+    assert set(store.pages) == {LEAST - 1}
 
 
 async def test_a_large_rush_leases_before_the_stock_is_empty(
     dispatcher: Dispatcher, store: Store, time: Time
 ) -> None:
     await rush(dispatcher, time, requests=200)
-    held = sum(map(len, store.calls)) - 201
+    held = sum(store.pages) - 201
     calls = len(store.calls)
     await ask(dispatcher, held - PAGES_PER_CALL // 2)
     await asyncio.sleep(0)
     assert len(store.calls) > calls
-    assert all(len(call) <= PAGES_PER_CALL for call in store.calls)
+    assert max(store.pages) <= PAGES_PER_CALL
 
 
 async def test_old_pages_are_not_handed_out(dispatcher: Dispatcher, store: Store, time: Time) -> None:
@@ -172,47 +165,33 @@ async def test_batches_are_not_served_from_the_stock(
     assert len(store.calls) == calls + 1
 
 
-async def test_an_id_gets_a_page_once_it_is_kept(dispatcher: Dispatcher, store: Store, time: Time) -> None:
+async def test_ids_are_not_served_from_the_stock(dispatcher: Dispatcher, store: Store, time: Time) -> None:
+    """The store has to know what a retry would get."""
     await rush(dispatcher, time)
+    assert await dispatcher.next("id", 1, 0) == [41]
+    assert store.calls[-1] == ([("id", 1, False)], 0)
+
+
+async def test_who_asks_for_a_page_need_not_wait_behind_who_asks_for_more(
+    dispatcher: Dispatcher, store: Store, time: Time
+) -> None:
+    await rush(dispatcher, time)
+    store.gate.clear()
+    batch = asyncio.create_task(dispatcher.next("", 2, 0))
+    await asyncio.sleep(0)
+    assert await ask(dispatcher, 3) == [[21], [22], [23]]
+    store.gate.set()
+    assert await batch == [41, 42]
+
+
+async def test_who_waits_for_more_than_a_page_is_not_asked_for_because_there_is_a_stock(
+    dispatcher: Dispatcher, store: Store, time: Time
+) -> None:
+    await rush(dispatcher, time)
+    store.left = 0
     calls = len(store.calls)
-    assert await ask(dispatcher, 3, "r") == [[21], [22], [23]]
-    assert len(store.calls) == calls
-    assert store.kept == {"r0": [21], "r1": [22], "r2": [23]}
-
-
-async def test_a_retry_gets_what_its_first_try_got(dispatcher: Dispatcher, store: Store, time: Time) -> None:
-    store.kept["r1"] = [-1]
-    await rush(dispatcher, time)
-    assert await ask(dispatcher, 3, "r") == [[21], [-1], [23]]
-    assert store.calls[-1][0] == ("r1", 1, False)
-    assert await ask(dispatcher, 1) == [[22]]  # which the retry did not need
-
-
-async def test_many_with_ids_share_calls_and_all_are_answered(
-    dispatcher: Dispatcher, store: Store, time: Time
-) -> None:
-    await rush(dispatcher, time, requests=100)
-    answers = [asyncio.create_task(dispatcher.next(f"r{at}", 1, 0)) for at in range(10)]
-    await asyncio.sleep(0)
-    answers += [asyncio.create_task(dispatcher.next(f"s{at}", 1, 0)) for at in range(10)]
-    await asyncio.sleep(0)
-    answers += [asyncio.create_task(dispatcher.next(f"t{at}", 1, 0)) for at in range(10)]
-    async with asyncio.timeout(10):
-        pages = [page for answer in await asyncio.gather(*answers) for page in answer]
-    assert len(set(pages)) == 30
-    assert sorted(page for kept in store.kept.values() for page in kept) == sorted(pages)
-
-
-async def test_a_page_that_may_be_kept_for_an_id_goes_to_nobody_else(
-    dispatcher: Dispatcher, store: Store, time: Time
-) -> None:
-    await rush(dispatcher, time)
-    store.keep_error = StoreUnavailable()
-    with pytest.raises(StoreUnavailable):
-        await dispatcher.next("r", 1, 0)
-    assert await ask(dispatcher, 1) == [[22]]
-    await dispatcher.close()
-    assert 21 not in store.given_back
+    assert isinstance(await dispatcher.next("", 2, 0.05), Nothing)
+    assert len(store.calls) - calls < 10  # every 10 ms, as the store said
 
 
 async def test_who_hung_up_takes_no_page(dispatcher: Dispatcher, time: Time) -> None:

@@ -44,15 +44,12 @@ class Store:
         self.error: Exception | None = None
         self.running = 0
         self.given_back: Leases = []
-        self.kept: dict[str, object] = {}
-
-    async def keep(self, answers: Sequence[tuple[str, object]]) -> list[bool]:
-        return [self.kept.setdefault(request_id, lease) is lease for request_id, lease in answers]
 
     async def give_back(self, leases: Leases) -> None:
         self.given_back += leases
 
-    async def serve(self, requests: Sequence[Ask]) -> tuple[list[Leases], Nothing]:
+    async def serve(self, requests: Sequence[Ask], ahead: int) -> tuple[list[Leases], Leases, Nothing]:
+        assert not ahead
         self.running += 1
         assert self.running <= CALLS_AT_ONCE
         async with self.called:
@@ -67,7 +64,7 @@ class Store:
             taken = min(count, self.stock)
             self.stock -= taken
             answers.append([a_lease(f"{request_id}{at}") for at in range(taken)])
-        return answers, Nothing("pace", self.retry_after_s)
+        return answers, [], Nothing("pace", self.retry_after_s)
 
 
 @pytest.fixture
@@ -77,7 +74,7 @@ def store() -> Store:
 
 @pytest.fixture
 async def dispatcher(store: Store) -> AsyncIterator[Dispatcher]:
-    dispatcher = Dispatcher(store.serve, store.keep, store.give_back)
+    dispatcher = Dispatcher(store.serve, store.give_back)
     yield dispatcher
     await dispatcher.close()
 
@@ -160,7 +157,7 @@ async def test_of_calls_one_at_a_time_each_serves_half_of_who_is_about(store: St
     """Else one request and all others would take turns: nobody was answered while the store works."""
     store.gate.clear()
     store.stock = 1000
-    dispatcher = Dispatcher(store.serve, store.keep, store.give_back, beside=PAGES_PER_CALL)
+    dispatcher = Dispatcher(store.serve, store.give_back, beside=PAGES_PER_CALL)
     waiting = [asyncio.create_task(dispatcher.next("first", 1, 0.0))]
     await until(store, 1)
     waiting += [asyncio.create_task(dispatcher.next(str(at), 1, 0.0)) for at in range(2 * FEW - 1)]
@@ -174,7 +171,7 @@ async def test_of_calls_one_at_a_time_each_serves_half_of_who_is_about(store: St
 async def test_a_second_call_may_have_to_be_worth_it(store: Store) -> None:
     store.gate.clear()
     store.stock = 1000
-    dispatcher = Dispatcher(store.serve, store.keep, store.give_back, beside=50)
+    dispatcher = Dispatcher(store.serve, store.give_back, beside=50)
     waiting = [asyncio.create_task(dispatcher.next(str(at), count, 0.0)) for at, count in enumerate((9, 20))]
     await until(store, 1)
     waiting += [asyncio.create_task(dispatcher.next(f"a{at}", 16, 0.0)) for at in range(3)]
@@ -192,7 +189,7 @@ async def test_a_retry_stays_behind_its_first_try(store: Store) -> None:
     """Where calls are not run one after the other the second would be told of nothing."""
     store.gate.clear()
     store.stock = 1000
-    dispatcher = Dispatcher(store.serve, store.keep, store.give_back, beside=1)
+    dispatcher = Dispatcher(store.serve, store.give_back, beside=1)
     waiting = [asyncio.create_task(dispatcher.next("again", 2, 0.0))]
     await until(store, 1)
     waiting += [asyncio.create_task(dispatcher.next(each, 2, 0.0)) for each in ("other", "again")]
@@ -392,12 +389,12 @@ async def test_what_a_large_request_got_is_not_lost_when_a_later_call_fails(stor
     """Without an id nobody could ask for it again: the pages would be kept from everybody for a lease."""
     store.stock = 1000
 
-    async def serve(requests: Sequence[Ask]) -> tuple[list[Leases], Nothing]:
+    async def serve(requests: Sequence[Ask], ahead: int) -> tuple[list[Leases], Leases, Nothing]:
         if store.calls:
             raise StoreUnavailable
-        return await store.serve(requests)
+        return await store.serve(requests, ahead)
 
-    dispatcher = Dispatcher(serve, store.keep, store.give_back)
+    dispatcher = Dispatcher(serve, store.give_back)
     assert len(await dispatcher.next("", PAGES_PER_CALL + 1, 0)) == PAGES_PER_CALL
     await dispatcher.close()
 
@@ -435,7 +432,7 @@ def test_who_may_be_asked_for_again_at_once_is_waited_for_on_the_loop_of_the_ser
         store = Store()
         store.retry_after_s = 0.0
         store.stock = 1
-        dispatcher = Dispatcher(store.serve, store.keep, store.give_back)
+        dispatcher = Dispatcher(store.serve, store.give_back)
         answers = await asyncio.gather(
             *(dispatcher.next("", 1, 0.05) for _ in range(4)), return_exceptions=True
         )
@@ -455,11 +452,11 @@ async def test_large_requests_that_wait_do_not_go_before_others_again_and_again(
     """Their round takes longer than the store says they should wait."""
     store.retry_after_s = 0.001
 
-    async def serve(requests: Sequence[Ask]) -> tuple[list[Leases], Nothing]:
+    async def serve(requests: Sequence[Ask], ahead: int) -> tuple[list[Leases], Leases, Nothing]:
         await asyncio.sleep(0.003)
-        return await store.serve(requests)
+        return await store.serve(requests, ahead)
 
-    dispatcher = Dispatcher(serve, store.keep, store.give_back)
+    dispatcher = Dispatcher(serve, store.give_back)
     patient = [asyncio.create_task(dispatcher.next(f"p{at}", PAGES_PER_CALL, 20)) for at in range(5)]
     await until(store, 5)
     try:

@@ -100,23 +100,22 @@ async def test_where_there_is_no_plenty_nothing_is_leased_ahead(stock: Stock) ->
     stock.ask(20)
     stock.add(20, ["a"], START)
     assert stock.lacks() < 0
-    assert stock.take(START) == (START, "a")
+    assert stock.take(START) == "a"
     assert stock.lacks() == 0
     rush(stock, 20, START + AHEAD_S)
     assert stock.lacks() == 20
 
 
-async def test_the_oldest_goes_first_and_what_was_not_needed_before_it(stock: Stock) -> None:
-    stock.add(0, ["a", "b", "c"], START)
-    taken = [held for held in (stock.take(START), stock.take(START)) if held]
-    stock.put_back(taken)
-    assert [stock.take(START) for _ in range(4)] == [(START, "a"), (START, "b"), (START, "c"), None]
+async def test_the_oldest_goes_first(stock: Stock) -> None:
+    stock.add(0, ["a", "b"], START)
+    stock.add(0, ["c"], START)
+    assert [stock.take(START) for _ in range(4)] == ["a", "b", "c", None]
 
 
 async def test_an_old_page_is_given_back_instead_of_handed_out(stock: Stock, store: Store) -> None:
     stock.add(0, ["old"], START)
     stock.add(0, ["new"], START + HOLD_S / 2)
-    assert stock.take(START + 1.25 * HOLD_S) == (START + HOLD_S / 2, "new")
+    assert stock.take(START + 1.25 * HOLD_S) == "new"
     await store.has_some.wait()
     assert store.given_back == ["old"]
 

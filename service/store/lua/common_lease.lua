@@ -4,6 +4,7 @@
 local HOST_PRICE_WEIGHT = 0.05  -- of one lease in the price of a host that has to rest
 local TOKEN_AT = HISTORY_AT + 6
 local SHORTLIST_MS = 100  -- how long what a look left over is chosen from: values hardly move meanwhile
+local LONGEST_MS = 1000  -- before asking again where there are no pages
 local CLOCK_MS = 100  -- how often a shard that gives pages keeps the instant, so that a step back is seen there
 
 -- When the best of the pages that were read of a candidate's bin is due, after it has left.
@@ -94,6 +95,7 @@ local function lease(c, slot, now, order, changes)
   if redis_call('ZREM', c[DUES], id) == 0 then return nil end
   local hid, at_ms = host.hid, slot + order.shift_ms  -- by the clock of the shard
   if at_ms < now then at_ms = now end
+  at_ms = at_ms + order.hold_ms  -- when it is handed out at the latest
   local token, expires_at = next_token(record, now, order.salt, note.removed), floor(at_ms + order.lease_ms)
   redis_call('HSET', c[RECORDS], id, char(record:byte(1) + LEASED) .. record:sub(2, TOKEN_AT - 1)
     .. packed('<I6', token) .. record:sub(TOKEN_AT + 6))
@@ -127,10 +129,11 @@ local function open_changes(list, prefix, now)
   return (is_alone or list.at == now) and new_changes(note_of(prefix, now))
 end
 
--- Leases pages of a shortlist to the slots, best first and none worth less than asked for; the others stay on it.
+-- Leases pages of a shortlist to the slots, best first and none worth less than asked for; the others stay on it. More
+-- than are needed only where there is plenty.
 local function serve(list, pages, now, raw, offset, order)
   local hosts, changed, slots, pace = list.hosts, {}, order.slots, order.pace
-  local first, given, wanted = list.first, #pages, #slots
+  local first, given, wanted = list.first, #pages, list.is_plenty and #slots or order.needed
   local c = list[first]
   while c and given < wanted and c[WORTH] >= order.least do
     local host = c[HOST]
@@ -197,15 +200,22 @@ local function look(prefixes, now, wanted, order, rush)
   return list, rested_at
 end
 
--- Leases up to one page per slot of the order {slots, lease_ms, rest_ms, salt, candidates, least (worth), shift_ms (of
--- the shard's clock against the slots'), pace (whose price follows what is served, if it does)}. Returns the pages,
--- when a host that was passed over will have rested, and what is left of the shortlist.
+-- Whether another look may help: somebody is without a page, or will be where there was plenty so far.
+local function needs_look(pages, order, list)
+  local wanted = #order.slots
+  return #pages < order.needed or wanted == 0 or #pages < wanted and (not list or list.is_plenty)
+end
+
+-- Leases up to one page per slot of the order {slots, needed (how many of them at any rate), lease_ms, rest_ms, hold_ms,
+-- salt, candidates, least (worth), shift_ms (of the shard's clock against the slots'), pace (whose price follows what is
+-- served, if it does)}. Returns the pages, when a host that was passed over will have rested, and what is left of the
+-- shortlist.
 local function fill(prefixes, now, raw, offset, order)
   local pages, rested_at, list, rush = {}, INFINITE, shortlists[prefixes[1]], rush_of(prefixes, now)
   if #order.slots > 0 and list and now >= list.at and now < list.at + SHORTLIST_MS then
     serve(list, pages, now, raw, offset, order)
   end
-  while #pages < #order.slots or #order.slots == 0 do
+  while needs_look(pages, order, list) do
     local before = #pages
     list, rested_at = look(prefixes, now, #order.slots - before, order, rush)
     serve(list, pages, now, raw, offset, order)
@@ -232,5 +242,7 @@ local function why_nothing(prefixes, now, rested_at)
     wake = min(wake, note.wake, turn or INFINITE)
     if turn or redis_call('EXISTS', prefix .. ':resting') == 1 then reason = 'politeness' end
   end
-  return reason, wake < INFINITE and max(1, wake - now) or 1000
+  local retry_ms = wake < INFINITE and max(1, wake - now) or LONGEST_MS
+  if reason == 'no-pages' then retry_ms = min(retry_ms, LONGEST_MS) end  -- some may be put or given back sooner
+  return reason, retry_ms
 end

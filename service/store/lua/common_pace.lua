@@ -47,16 +47,19 @@ local function count_served(pace, count, served)
 end
 
 -- What becomes of the requests in `args` from a place on: two bytes each, how many pages, and `GOES_ON` more if it
--- goes on with a batch; then, if any has one, the id of each or ''. Lists by request: pages wanted (0 if there is
--- nothing to serve), whether it goes on (`on`), the answers to ids that come again, packed as they were given ('' else),
--- and of which it is a twin. Also how much is left to serve (`total`), and whether some of it goes on.
-local GOES_ON = 32768
+-- goes on with a batch; at their end perhaps how many pages for those who may come, and `AHEAD` more; then, if any has
+-- one, the id of each or ''. Lists by request: pages wanted (0 if there is nothing to serve), whether it goes on (`on`),
+-- the answers to ids that come again, packed as they were given ('' else), and of which it is a twin. Also how much is
+-- left to serve (`total`), whether some of it goes on, and the pages for those who may come (`ahead`).
+local GOES_ON, AHEAD = 32768, 16384
 local function open_requests(control, args, from, now)
   local counts = args[from]
-  local asked = {wanted = {}, on = {}, answers = {}, ids = {}, twin_of = {}, total = 0, goes_on = false}
-  local has_ids, seen = #args > from, {}
+  local asked = {wanted = {}, on = {}, answers = {}, ids = {}, twin_of = {}, total = 0, goes_on = false, ahead = 0}
+  local has_ids, seen, size = #args > from, {}, #counts / 2
   local answers = has_ids and kept_answers(control, {unpack(args, from + 1)}, now)
-  for at = 1, #counts / 2 do
+  local last = size > 0 and fields_of('<H', counts, 2 * size - 1) or 0
+  if last >= AHEAD and last < GOES_ON then size, asked.ahead = size - 1, last - AHEAD end
+  for at = 1, size do
     local low, high = counts:byte(2 * at - 1, 2 * at)
     local wanted, goes_on, kept = low + 256 * high, high >= GOES_ON / 256, nil
     if goes_on then wanted = wanted - GOES_ON end
@@ -73,7 +76,8 @@ local function open_requests(control, args, from, now)
 end
 
 -- Shares the coming slots out: a request's first slot must be free now, the rest of a batch may lie ahead, and so
--- may all of one that goes on. How many each gets, and all together, if there are pages for all of them.
+-- may all of one that goes on. How many each gets, and all together, if there are pages for all of them; then how many
+-- of the free slots that are left those get who may come.
 local function share_slots(asked, pace, now, lookahead_ms)
   local total, shares = 0, {}
   local slot, gap_ms, free, last = pace.slot, pace.gap_ms, now + GRACE_MS, now + lookahead_ms
@@ -89,5 +93,6 @@ local function share_slots(asked, pace, now, lookahead_ms)
     end
     shares[at], total = share, total + share
   end
-  return shares, total
+  local left = floor((free - slot) / gap_ms) + 1 - total
+  return shares, total, max(0, min(asked.ahead, left))
 end

@@ -6,7 +6,8 @@
 --       `count_served` (common_pace.lua) takes them; the requests in the order of arrival, as `open_requests`
 --       (common_pace.lua) takes them.
 -- Reply: why somebody gets nothing ('pace', 'paused'); now_ms; milliseconds until asking again may help; the
---        first slot; gap_ms; msgpack [slots of request 1, ...]; then per request the answer it got, or ''.
+--        first slot; gap_ms; msgpack [slots of request 1, ..., slots for those who may come]; then per request the answer
+--        it got, or ''.
 
 local UNDER_WAY_MS = 5000  -- after which a try that was never settled may be repeated
 
@@ -16,21 +17,22 @@ register('grant', function(keys, args)
   local now, raw, offset, stale = clock_of(stored, args[1])
   local unsettled = tonumber(args[3])
   local asked, pace = open_requests(control, args, 5, now), pace_of(stored, now)
-  local shares, count, first = {}, 0, pace.slot
+  local shares, count, more, first = {}, 0, 0, pace.slot
   if unsettled > 0 then count_served(pace, unsettled, args[4]) end
-  if asked.total > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
-    shares, count = share_slots(asked, pace, now, tonumber(args[2]))
-    pace.slot = first + count * pace.gap_ms
+  if asked.total + asked.ahead > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
+    shares, count, more = share_slots(asked, pace, now, tonumber(args[2]))
+    pace.slot = first + (count + more) * pace.gap_ms
     pace.retry_ms = pace.slot - GRACE_MS - now
   else
     pace.slot = pace.stored_slot
   end
-  if count > 0 or unsettled > 0 then write_pace(control, pace) end
+  if count + more > 0 or unsettled > 0 then write_pace(control, pace) end
   local tries = {}
   for at = 1, #asked.wanted do
     shares[at] = shares[at] or 0
     if shares[at] > 0 and asked.ids[at] then append(tries, asked.ids[at], under_way(now + UNDER_WAY_MS)) end
   end
+  shares[#asked.wanted + 1] = more
   keep_answers(control, tries, now)
   keep_clock(control, raw, offset, stale)
   return {pace.reason, string.format('%.3f', now), string.format('%.3f', math.max(0, pace.retry_ms)),

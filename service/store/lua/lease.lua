@@ -2,7 +2,7 @@
 -- Promise: a leased page is out of every sorted set until its outcome or expiry; a host is left alone for its
 -- rest; no page worth less than asked for is leased. With no slots it only looks.
 -- KEYS: the shard.
--- ARGV: now_ms or ''; packed '<dddH': lease_ms, lookahead_ms, rest_ms, salt, as for `next`; msgpack [slot_ms, ...];
+-- ARGV: now_ms or ''; packed '<ddddH': lease_ms, lookahead_ms, rest_ms, hold_ms, salt, as for `next`; msgpack [slot_ms, ...];
 --       the least worth asked for (a crawl value; pages never crawled or promoted are worth more than any);
 --       the instant at which the slots were granted: the clock they are of may have seen other steps than the shard's.
 -- Reply: 'plenty' if more pages are due than were looked at, none of them new; 'leased'; or why nothing is left to
@@ -24,13 +24,14 @@ end
 register('lease', function(keys, args)
   local meta = keys[1] .. ':meta'
   local now, raw, offset, stale = clock(meta, args[1])
-  local lease_ms, _, rest_ms, salt = fields_of('<dddH', args[2])
-  local order = {slots = cmsgpack.unpack(args[3]), lease_ms = lease_ms, rest_ms = rest_ms, salt = salt,
+  local lease_ms, _, rest_ms, hold_ms, salt = fields_of('<ddddH', args[2])
+  local slots = cmsgpack.unpack(args[3])
+  local order = {slots = slots, needed = #slots, lease_ms = lease_ms, rest_ms = rest_ms, hold_ms = hold_ms, salt = salt,
     candidates = CANDIDATES, least = tonumber(args[4]), shift_ms = now - tonumber(args[5])}
   local pages, rested_at, list = fill(keys, now, raw, offset, order)
   local worths = worths_of(list)
   if #worths == 0 and #pages > 0 then  -- a shortlist that is used up says nothing of the shard
-    order.slots = {}
+    order.slots, order.needed = {}, 0
     _, rested_at, list = fill(keys, now, raw, offset, order)
     worths = worths_of(list)
   end

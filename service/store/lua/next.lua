@@ -4,13 +4,15 @@
 -- within a minute gets the same leases. Nothing is spent when nothing is leased.
 -- KEYS: the control hash.
 -- ARGV: now_ms or '' for the server's clock;
---       packed '<dddH': lease_ms, lookahead_ms, rest_ms (where a host has no delay of its own), salt (1..65535);
+--       packed '<ddddH': lease_ms, lookahead_ms, rest_ms (where a host has no delay of its own), hold_ms (that pages
+--       may lie before they are handed out), salt (1..65535);
 --       the shards to choose from (all of them), a space between: only in a cluster must keys be named as such, and
 --       16 of them would take the server as long as reading the control hash;
 --       the requests in the order of arrival, as `open_requests` (common_pace.lua) takes them.
 -- Reply: 'leased', or why somebody got nothing ('pace', 'politeness', 'no-pages', 'paused'); microseconds until
---        asking again may help; how many pages were leased (those of answers that come again were before); then per
---        request its pages one after the other, packed as `lease` (common_lease.lua) does, or '' for none.
+--        asking again may help; how many pages were leased for requests (those of answers that come again were
+--        before); the pages for those who may come, one after the other, packed as `lease` (common_lease.lua) does;
+--        then so per request, '' for none.
 
 local CANDIDATES = 64  -- pages looked at, besides one per page wanted
 
@@ -43,7 +45,8 @@ local function slots_of(pace, count)
   return slots
 end
 
--- Gives each request its share of the pages; a twin of an earlier request gets what that got. Returns what to keep.
+-- Gives each request its share of the pages; a twin of an earlier request gets what that got. Returns what to keep,
+-- and how many pages were given.
 local function hand_out(asked, shares, pages)
   local given, answers, ids, twin_of, kept = 0, asked.answers, asked.ids, asked.twin_of, {}
   for at = 1, #shares do
@@ -56,7 +59,7 @@ local function hand_out(asked, shares, pages)
     end
     if twin_of[at] then answers[at] = answers[twin_of[at]] end
   end
-  return kept
+  return kept, given
 end
 
 register('next', function(keys, args)
@@ -68,22 +71,25 @@ register('next', function(keys, args)
     now, offset = agree_on_clock(control, prefixes, now, raw)
     agreed[control] = now
   end
-  local lease_ms, lookahead_ms, rest_ms, salt = fields_of('<dddH', args[2])
+  local lease_ms, lookahead_ms, rest_ms, hold_ms, salt = fields_of('<ddddH', args[2])
   local asked, pace = open_requests(control, args, 4, now), pace_of(stored, now)
   local reason, retry_ms = pace.reason, pace.retry_ms
-  local pages, rested_at = {}, nil
-  if asked.total > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
-    local shares, count = share_slots(asked, pace, now, lookahead_ms)
-    local order = {slots = slots_of(pace, count), lease_ms = lease_ms, rest_ms = rest_ms, salt = salt,
-      candidates = CANDIDATES, least = 0, pace = pace, shift_ms = 0}
+  local pages, rested_at, given, spare = {}, nil, 0, ''
+  if asked.total + asked.ahead > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
+    local shares, count, more = share_slots(asked, pace, now, lookahead_ms)
+    local order = {slots = slots_of(pace, count + more), needed = count, lease_ms = lease_ms, rest_ms = rest_ms,
+      hold_ms = hold_ms, salt = salt, candidates = CANDIDATES, least = 0, pace = pace, shift_ms = 0}
     pages, rested_at = fill(prefixes, now, raw, offset, order)
     pace.slot, pace.granted = pace.slot + #pages * pace.gap_ms, pace.granted + #pages
     retry_ms = pace.slot - GRACE_MS - now
     if #pages < count then reason, retry_ms = why_nothing(prefixes, now, rested_at) end
     if #pages > 0 then write_pace(control, pace) end
-    keep_answers(control, hand_out(asked, shares, pages), now)
+    local kept
+    kept, given = hand_out(asked, shares, pages)
+    keep_answers(control, kept, now)
+    spare = table.concat(pages, '', given + 1)
   end
   keep_clock(control, raw, offset, stale)
-  if #pages == asked.total then reason, retry_ms = 'leased', 0 end
-  return {reason, max(0, retry_ms * 1000), #pages, unpack(asked.answers)}
+  if given == asked.total then reason, retry_ms = 'leased', 0 end
+  return {reason, max(0, retry_ms * 1000), given, spare, unpack(asked.answers)}
 end)

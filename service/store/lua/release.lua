@@ -1,7 +1,8 @@
 -- release: gives leased pages of one shard back at once.
--- Promise: the page waits again as if it had not been leased, the token is void. Safe to repeat.
+-- Promise: the page waits again as if it had not been leased, the token is void; where nobody was given the page, the
+-- rest its lease began is over, too. Safe to repeat.
 -- KEYS: the shard.
--- ARGV: now_ms or ''; msgpack [[host id, page id, token], ...].
+-- ARGV: now_ms or ''; msgpack [[host id, page id, token, and if nobody was given the page the end of that rest], ...].
 -- Reply: 'released', then per item 'released', 'stale' or 'unknown'.
 
 register('release', function(keys, args)
@@ -9,7 +10,7 @@ register('release', function(keys, args)
   local now, raw, offset, stale = enter(shard, args[1])
   local reply = {'released'}
   for _, item in ipairs(cmsgpack.unpack(args[2])) do
-    local hid, wanted_id, token = unpack(item)
+    local hid, wanted_id, token, rest_until = unpack(item)
     local host = load_host(shard, hid)
     local id, bin, record
     if host then id, bin, record = find_page(shard, host, wanted_id, '') end
@@ -20,6 +21,10 @@ register('release', function(keys, args)
         r.token = token - token % 65536  -- void, yet no later one is below it
         redis.call('HSET', record_key(shard, hid, bin), id, pack_head(r) .. record:sub(HEAD_SIZE + 1))
         redis.call('ZREM', shard .. ':leases', hid .. ':' .. string.format('%d', id))
+        if host.rest_until == rest_until and rest_until > now then  -- else it rests for another reason
+          host.rest_until = floor(now)
+          keep_host(shard, host)
+        end
         return_page(shard, hid, id, LEASED, false, now)
         word = 'released'
       end
