@@ -55,6 +55,10 @@ class Member:
         """Whether a replica follows its primary."""
         return bool(self.ask("INFO")["master_link_status"] == "up")
 
+    def is_written(self) -> bool:
+        """Whether its log has all it acknowledged: while the disk is busy with a sync it holds some back."""
+        return bool(self.ask("INFO", "persistence")["aof_buffer_length"] == 0)
+
     def start(self) -> None:
         with self._config.open("rb") as config, self._log.open("ab") as log:
             self.process = subprocess.Popen(

@@ -41,6 +41,7 @@ async def test_a_dead_primary_costs_only_its_pages_and_repeating_is_safe(own_clu
     assert 0 < len(lost) < len(HOSTS)
     async with running_app(own_cluster.url, ServerClock()) as client:
         assert (await client.put("/pages", json=PAGES)).json()["added"] == len(HOSTS)
+        until(victim.is_written)
         victim.kill()
         for response in (
             await client.post("/signals", json=SIGNALS),
