@@ -9,6 +9,7 @@ import pytest
 
 from service.address import parse_url
 from service.domain import Lease
+from service.store.rows import lease_from
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
 from tests.store.pace import Pace
@@ -44,6 +45,7 @@ class Walk:
     async def step(self) -> None:
         verbs = {
             self.serve: 30,
+            self.serve_nobody: 5,
             self.report: 25,
             self.signal: 12,
             self.request: 4,
@@ -71,19 +73,32 @@ class Walk:
 
     async def serve(self) -> None:
         for lease in await self.world.next(self.generator.choice([1, 1, 3])):
-            known = self.pages[lease.url]
-            token = key_of(lease).token >> 16
-            assert token > self.tokens.get(lease.url, 0), "tokens of a page must increase"
-            holder = known.newest
-            if holder and holder.lease not in known.settled and not known.voided:
-                assert self.world.clock.now_at >= holder.lease_expires_at - 0.01, "one holder"
-            start = max(self.world.clock.now_at, lease.not_before)
-            assert start - self.last_start.get(lease.host, 0) >= REST_S - 1e-3, "politeness"
-            self.last_start[lease.host] = start
-            self.tokens[lease.url] = token
-            known.newest, known.voided = lease, False
-            self.leases.append(lease)
-            self.pace.grant(lease.not_before)
+            self.last_start[lease.host] = self.check(lease)
+
+    async def serve_nobody(self) -> None:
+        """A page is leased ahead, and nobody comes: as if it had not been, but for its slot."""
+        (rows,), _, _ = await self.world.frontier._serve([("", 1, False)])
+        await self.world.frontier._give_back(rows)
+        for row in rows:
+            lease = lease_from(row)
+            self.check(lease)
+            self.pages[lease.url].voided = True
+
+    def check(self, lease: Lease) -> float:
+        """Note a page that was leased; the instant from which its host rests."""
+        known = self.pages[lease.url]
+        token = key_of(lease).token >> 16
+        assert token > self.tokens.get(lease.url, 0), "tokens of a page must increase"
+        holder = known.newest
+        if holder and holder.lease not in known.settled and not known.voided:
+            assert self.world.clock.now_at >= holder.lease_expires_at - 0.01, "one holder"
+        start = max(self.world.clock.now_at, lease.not_before)
+        assert start - self.last_start.get(lease.host, 0) >= REST_S - 1e-3, "politeness"
+        self.tokens[lease.url] = token
+        known.newest, known.voided = lease, False
+        self.leases.append(lease)
+        self.pace.grant(lease.not_before)
+        return start
 
     async def report(self) -> None:
         lease = self.some_lease()
