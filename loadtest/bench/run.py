@@ -44,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     options = _parser().parse_args(arguments)
     plan = plan_of(options)
+    out = options.out or (None if options.short or options.only else RESULTS)
+    if out is not None:  # now: it would be late to find that there is no such folder
+        out.parent.mkdir(parents=True, exist_ok=True)
     for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell had them ignored
         signal.signal(number, signal.default_int_handler)
     console = Console(width=None if sys.stdout.isatty() else 120)
@@ -61,7 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     verdicts = judge(findings, plan)
     console.print(report.figures_table(findings))
     console.print(report.verdicts_table(verdicts))
-    out = options.out or (None if options.short or options.only else RESULTS)
     if out is not None:
         command = shlex.join(["freshet", "bench", *arguments])
         report.write_results(out, findings, verdicts, plan, command)

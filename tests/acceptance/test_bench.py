@@ -24,7 +24,15 @@ def bench(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The short bench, and a mark in the environment of all it starts."""
     mark = token_hex(8)
     environment = {**os.environ, "TMPDIR": str(folder), "FRESHET_TEST_MARK": mark}
-    command = [sys.executable, "-m", "service", "bench", "--short", "--out", str(folder / "RESULTS.md")]
+    command = [
+        sys.executable,
+        "-m",
+        "service",
+        "bench",
+        "--short",
+        "--out",
+        str(folder / "new" / "RESULTS.md"),
+    ]
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True
@@ -58,13 +66,13 @@ def test_the_short_bench_measures_every_part(folder: Path) -> None:
     with bench(folder) as (process, mark):
         said, _ = process.communicate(timeout=110)
     assert process.returncode == 0, said
-    text = (folder / "RESULTS.md").read_text()
+    text = (folder / "new" / "RESULTS.md").read_text()
     for part in ("noop", "script", "next", "batches", "growth", "reprice", "cluster", "cpu"):
         assert f"\n## {part}: " in text
     judged = [line for line in text.splitlines() if line.endswith(("reached |", "not measured |"))]
     assert [line for line in judged if "not measured" in line and "per core" not in line] == []
     assert len(judged) > 10
-    assert (folder / "growth.png").stat().st_size > 1000
+    assert (folder / "new" / "growth.png").stat().st_size > 1000
     assert marked(mark) == []
     assert not list(folder.glob("freshet-bench-*"))
 
@@ -80,5 +88,5 @@ def test_an_interrupted_bench_stops_all_it_started(folder: Path) -> None:
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert marked(mark) == []
-    assert not (folder / "RESULTS.md").exists()
+    assert not (folder / "new" / "RESULTS.md").exists()
     assert not list(folder.glob("freshet-bench-*"))
