@@ -130,7 +130,7 @@ class Dispatcher:
 
     def _hand_out(self, now: float) -> None:
         """Pages of the stock go to those who ask for just a page, first come, first served."""
-        if not self._stock:
+        if not self._stock or not self._queue:
             return
         answered: list[tuple[Waiting, Answer]] = []
         others: deque[Waiting] = deque()

@@ -2,7 +2,8 @@
 -- Promise: a leased page is out of every sorted set until its outcome or expiry; a host is left alone for its
 -- rest; no page worth less than asked for is leased. With no slots it only looks.
 -- KEYS: the shard.
--- ARGV: now_ms or ''; packed '<ddddH': lease_ms, lookahead_ms, rest_ms, hold_ms, salt, as for `next`; msgpack [slot_ms, ...];
+-- ARGV: now_ms or ''; packed '<ddddH': lease_ms, lookahead_ms, rest_ms, hold_ms, salt, as for `next`;
+--       msgpack [slot_ms, ...];
 --       the least worth asked for (a crawl value; pages never crawled or promoted are worth more than any);
 --       the instant at which the slots were granted: the clock they are of may have seen other steps than the shard's.
 -- Reply: 'plenty' if more pages are due than were looked at, none of them new; 'leased'; or why nothing is left to
