@@ -62,7 +62,7 @@ class Stock:
     def add(self, asked: int, leases: list[Lease], since: float) -> None:
         """What became of pages that a call was asked for at an instant."""
         self.coming -= asked
-        if len(leases) < asked:  # there is no plenty
+        if 2 * len(leases) < asked:  # there is no plenty
             self._expected = 0
         self._held.extend([(since, lease) for lease in leases])
         self._watch()

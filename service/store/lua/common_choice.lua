@@ -189,9 +189,10 @@ end
 local function by_worth(a, b) return a[WORTH] > b[WORTH] end
 
 -- A shortlist: the pages at or above the price in due order, as many as are wanted and some to spare, and the nearest
--- if too few are due; best first. Also when the first host that was passed over will have rested. The order of new
--- pages, and of those not due yet, is kept exactly; of the others a queue gives some in a row.
-local function gather(prefixes, now, wanted, spare, default_rest_ms, in_a_rush)
+-- if too few are due, `near_spare` of them at any rate; best first. Also when the first host that was passed over will
+-- have rested. The order of new pages, and of those not due yet, is kept exactly; of the others a queue gives some in a
+-- row.
+local function gather(prefixes, now, wanted, spare, near_spare, default_rest_ms, in_a_rush)
   local queues, fronts = open_queues(prefixes, now)
   local found, hosts, near, passed, passes, rested_at = {read = 0}, {}, 0, {}, 0, INFINITE
   local most = wanted + spare
@@ -208,8 +209,8 @@ local function gather(prefixes, now, wanted, spare, default_rest_ms, in_a_rush)
       fronts[first] = INFINITE
     else
       local is_near = score > now
-      if is_near and (#found >= max(wanted, 1) and near + passes >= NEAR_HOSTS / 2
-          or near >= NEAR_HOSTS + wanted or passes >= MOST_PASSED) then break end
+      if is_near and (#found >= max(wanted, 1) + near_spare and near + passes >= NEAR_HOSTS / 2
+          or near >= NEAR_HOSTS + wanted + near_spare or passes >= MOST_PASSED) then break end
       rests_until = look_at(found, hosts, queue, now, default_rest_ms, in_a_rush)
       if is_near and rests_until then
         passes = passes + 1

@@ -5,6 +5,8 @@ local HOST_PRICE_WEIGHT = 0.05  -- of one lease in the price of a host that has 
 local TOKEN_AT = HISTORY_AT + 6
 local SHORTLIST_MS = 100  -- how long what a look left over is chosen from: values hardly move meanwhile
 local LONGEST_MS = 1000  -- before asking again where there are no pages
+local BUSY_LOOKS = 4  -- within that time, from which on each finds more pages than are wanted also where few are due
+local MOST_NEAR = 32  -- pages leased ahead by a call where they are not due: each costs more than one that is
 local CLOCK_MS = 100  -- how often a shard that gives pages keeps the instant, so that a step back is seen there
 
 -- When the best of the pages that were read of a candidate's bin is due, after it has left.
@@ -129,11 +131,17 @@ local function open_changes(list, prefix, now)
   return (is_alone or list.at == now) and new_changes(note_of(prefix, now))
 end
 
--- Leases pages of a shortlist to the slots, best first and none worth less than asked for; the others stay on it. More
--- than are needed only where there is plenty.
+-- For how many pages there are slots: for those who may come as well where there is plenty, for some of them where
+-- a look found more than was wanted.
+local function pages_for(order, list)
+  if not list or list.is_plenty then return #order.slots end
+  return list.has_spare and min(#order.slots, order.needed + MOST_NEAR) or order.needed
+end
+
+-- Leases pages of a shortlist to the slots, best first and none worth less than asked for; the others stay on it.
 local function serve(list, pages, now, raw, offset, order)
   local hosts, changed, slots, pace = list.hosts, {}, order.slots, order.pace
-  local first, given, wanted = list.first, #pages, list.is_plenty and #slots or order.needed
+  local first, given, wanted = list.first, #pages, pages_for(order, list)
   local c = list[first]
   while c and given < wanted and c[WORTH] >= order.least do
     local host = c[HOST]
@@ -169,7 +177,8 @@ local function rush_of(prefixes, now)
   if age_ms < 0 or age_ms >= SHORTLIST_MS then
     local is_recent = age_ms >= 0 and age_ms < 2 * SHORTLIST_MS
     local looks = is_recent and rush.looks or 0
-    rush = {at = now, looks = 0, is_on = looks > 0, turns = min(looks, #prefixes), turn = 0}
+    rush = {at = now, looks = 0, is_on = looks > 0, is_busy = looks >= BUSY_LOOKS, turns = min(looks, #prefixes),
+      turn = 0}
     rushes[prefixes[1]] = rush
   end
   return rush
@@ -182,28 +191,26 @@ local function some_of(prefixes, rush)
 end
 
 -- A new shortlist, and when a host that was passed over will have rested. It is a rush only while each look finds more
--- pages than wanted, all of them due and none new.
+-- pages than wanted, all of them due and none new. Where looks are many and few pages are due each takes some of the
+-- nearest as well: most of what a look costs does not depend on how many it finds.
 local function look(prefixes, now, wanted, order, rush)
   local is_used_up = shortlists[prefixes[1]]  -- the last one; else it was forgotten, and the best may be anywhere
   local takes_turns = is_used_up and rush.turns > 1 and rush.turn > 0
-  local some, spare = prefixes, order.candidates
+  local some, spare, rest_ms = prefixes, order.candidates, order.rest_ms
+  local near_spare = rush.is_busy and spare / 2 or 0
   if takes_turns then some, spare = some_of(prefixes, rush), spare / 2 end
-  local list, rested_at = gather(some, now, wanted, spare, order.rest_ms, rush.is_on)
+  local list, rested_at = gather(some, now, wanted, spare, takes_turns and 0 or near_spare, rest_ms, rush.is_on)
   if is_used_up then rush.looks = rush.looks + 1 end
   list.is_plenty = #list >= spare + wanted and list.near == 0 and list[1][DUE] > NEW_PAGES
   if list.is_plenty then
     rush.turn = rush.turn % max(rush.turns, 1) + 1
   elseif rush.is_on then
     rush.is_on, rush.turns = false, 0
-    return gather(prefixes, now, wanted, order.candidates, order.rest_ms, false)
+    list, rested_at = gather(prefixes, now, wanted, order.candidates, near_spare, rest_ms, false)
   end
+  list.has_spare = list.is_plenty
+    or rush.is_busy and #list >= near_spare + wanted and list[1][DUE] > NEW_PAGES
   return list, rested_at
-end
-
--- Whether another look may help: somebody is without a page, or will be where there was plenty so far.
-local function needs_look(pages, order, list)
-  local wanted = #order.slots
-  return #pages < order.needed or wanted == 0 or #pages < wanted and (not list or list.is_plenty)
 end
 
 -- Leases up to one page per slot of the order {slots, needed (how many of them at any rate), lease_ms, rest_ms, hold_ms,
@@ -215,9 +222,10 @@ local function fill(prefixes, now, raw, offset, order)
   if #order.slots > 0 and list and now >= list.at and now < list.at + SHORTLIST_MS then
     serve(list, pages, now, raw, offset, order)
   end
-  while needs_look(pages, order, list) do
+  local only_looks = #order.slots == 0
+  while only_looks or #pages < pages_for(order, list) do
     local before = #pages
-    list, rested_at = look(prefixes, now, #order.slots - before, order, rush)
+    list, rested_at = look(prefixes, now, pages_for(order, list) - before, order, rush)
     serve(list, pages, now, raw, offset, order)
     if #pages == before then break end
   end
