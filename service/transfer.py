@@ -33,7 +33,10 @@ from service.store.pages import Pages
 from service.store.shards import Shards
 
 LINES_PER_BLOCK = 10_000
-BLOCKS_PER_WINDOW = 20  # whose lines are put in the order of their hosts
+LINES_PER_WINDOW = (
+    1_000_000  # put in the order of their hosts: the more, the more pages of a host come together
+)
+WINDOW_BYTES = 256 << 20  # of its lines at most, or little more: memory is bounded however long they are
 OUTCOMES_PER_CALL = 1000
 MOST_LINE_BYTES = 65_536
 MOST_SHOWN = 20  # refused lines; the rest are counted
@@ -90,10 +93,20 @@ def _spread(
 def read_blocks(stream: BinaryIO) -> Iterator[Block]:
     """Lines in blocks, each of few hosts: pages of a host that come together cost the store half as much."""
     lines = enumerate(_read_lines(stream), 1)
-    while window := list(islice(lines, BLOCKS_PER_WINDOW * LINES_PER_BLOCK)):
+    while window := _read_window(lines):
         window.sort(key=_host_in)
         for at in range(0, len(window), LINES_PER_BLOCK):
             yield window[at : at + LINES_PER_BLOCK]
+
+
+def _read_window(lines: Iterator[tuple[int, bytes]]) -> Block:
+    """The next lines that are put in order together."""
+    window: Block = []
+    room = WINDOW_BYTES
+    while room > 0 and len(window) < LINES_PER_WINDOW and (block := list(islice(lines, LINES_PER_BLOCK))):
+        window += block
+        room -= sum(len(line) for _, line in block)
+    return window
 
 
 def _read_lines(stream: BinaryIO) -> Iterator[bytes]:

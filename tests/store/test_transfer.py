@@ -111,6 +111,21 @@ def test_lines_of_a_host_are_in_a_row_and_in_their_order() -> None:
     assert numbers == sorted(numbers, key=lambda number: ((number - 1) % hosts, number))
 
 
+@pytest.mark.parametrize("bound", [{"LINES_PER_WINDOW": 20}, {"WINDOW_BYTES": 20 * 18}])
+def test_so_many_lines_are_put_in_order_as_memory_is_meant_for(
+    monkeypatch: pytest.MonkeyPatch, bound: dict[str, int]
+) -> None:
+    for name, value in {"LINES_PER_BLOCK": 10, **bound}.items():
+        monkeypatch.setattr(f"service.transfer.{name}", value)
+    lines = [b"https://%02d.example\n" % (99 - at) for at in range(50)]
+    blocks = list(read_blocks(io.BytesIO(b"".join(lines))))
+    assert [number for block in blocks for number, _ in block] == [
+        *range(20, 0, -1),
+        *range(40, 20, -1),
+        *range(50, 40, -1),
+    ]
+
+
 def test_a_file_that_is_not_there_is_said_in_one_line(
     tmp_path: Path, url: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

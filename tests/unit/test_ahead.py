@@ -137,6 +137,20 @@ async def test_a_large_rush_leases_before_the_stock_is_empty(
     assert max(store.pages) <= PAGES_PER_CALL
 
 
+@pytest.mark.parametrize(("given", "goes_on"), [(10, True), (9, False)])
+async def test_who_will_come_is_expected_while_the_store_has_half_of_what_is_asked_for(
+    dispatcher: Dispatcher, store: Store, time: Time, given: int, goes_on: bool
+) -> None:
+    await ask(dispatcher, 20)
+    time.now += AHEAD_S
+    store.left = 1 + given
+    await ask(dispatcher, 1)
+    assert store.calls[-1] == ([PLAIN], 20)
+    store.left = 100
+    await ask(dispatcher, given + 1)  # the last of them finds nothing here
+    assert store.calls[-1][1] == (20 if goes_on else 0)
+
+
 async def test_old_pages_are_not_handed_out(dispatcher: Dispatcher, store: Store, time: Time) -> None:
     await rush(dispatcher, time)
     time.now += 2 * HOLD_S
