@@ -77,8 +77,13 @@ class EmbeddedServer:
         return self._child.pid
 
     @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._child.poll()
+
+    @property
     def is_running(self) -> bool:
-        return self._child.poll() is None
+        return self.exit_code is None
 
     def __enter__(self) -> EmbeddedServer:
         if threading.current_thread() is not threading.main_thread():
@@ -88,10 +93,18 @@ class EmbeddedServer:
             undo.callback(os.close, _lock(self.data_dir / "freshet.lock"))
             self._stop_orphan()
             self._child = self._spawn()
-            undo.callback(_stop, self._child)
+            undo.callback(self._stop_child)
             self._wait_until_ready()
             self._resources = undo.pop_all()
         return self
+
+    def revive(self) -> None:
+        """Start the server again after it ended; it goes on with what it had written."""
+        self._child = self._spawn()
+        self._wait_until_ready()
+
+    def _stop_child(self) -> None:
+        _stop(self._child)
 
     def __exit__(self, *_: object) -> None:
         self._resources.close()

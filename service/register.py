@@ -16,7 +16,9 @@ from service.store.pages import Pages, PutCall
 
 TERMS_AGE_S = 1.0  # how old a price new pages may be ranked by; the worker renews it anyway
 UPDATE_TRIES = 4
-PAGES_PER_CALL = 64  # a call stays short on a host of a million pages, where each lies in another bin
+PAGES_PER_CALL = 64  # of one host
+HOST_WORK = 2  # a host costs as much as two of its pages
+WORK_PER_CALL = HOST_WORK + PAGES_PER_CALL  # about a millisecond; a part of a host leaves no room for another
 RANKED_AT_ONCE = 1000  # few enough that others wait for milliseconds only, enough to be worth a vector
 CALLS_PER_TRIP = 2  # sent together: a server runs them before it listens to others
 TRIPS_AT_ONCE = 2  # the server has the next calls when it is done with some
@@ -35,8 +37,9 @@ class Register:
     async def put(self, pages: Sequence[NewPage], *, ranked_at_once: int = RANKED_AT_ONCE) -> list[str]:
         """'added', 'updated' or a refusal per page.
 
-        One round trip per 64 pages of a shard for new pages and whole models; a second for known pages of
-        which only some fields were given, whose other fields are kept; more where others change them.
+        One call per 64 pages of a shard, or fewer where these are of many hosts, for new pages and whole
+        models; a second for known pages of which only some fields were given, whose other fields are kept;
+        more where others change them.
         """
         terms = await self._current_terms()
         examples, which = distinct(pages)
@@ -128,16 +131,17 @@ def _in_turn(shards: Iterable[tuple[int, list[list[int]]]]) -> Iterator[tuple[in
 
 
 def _calls(hosts: Iterable[list[int]]) -> Iterator[list[list[int]]]:
-    """The pages of each host of a shard, in calls of at most PAGES_PER_CALL pages."""
+    """The pages of each host of a shard, in calls that stay short."""
     call: list[list[int]] = []
-    room = PAGES_PER_CALL
+    room = WORK_PER_CALL
     for places in hosts:
         for part in [places] if len(places) <= PAGES_PER_CALL else _parts(places):
-            if len(part) > room:
+            work = HOST_WORK + len(part)
+            if work > room:
                 yield call
-                call, room = [], PAGES_PER_CALL
+                call, room = [], WORK_PER_CALL
             call.append(part)
-            room -= len(part)
+            room -= work
     if call:
         yield call
 

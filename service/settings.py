@@ -15,6 +15,7 @@ from typing import Any
 from service.errors import InvalidSetting
 
 DATA_DIR = Path("data")
+STORES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")  # schemes of their addresses
 
 
 def _setting(default: Any, help_text: str, low: float | None = None, high: float | None = None) -> Any:
@@ -59,6 +60,9 @@ class Settings:
             _check_bounds(setting.name, getattr(self, setting.name), setting.metadata)
         if self.durability not in ("memory", "local"):
             raise InvalidSetting("FRESHET_DURABILITY must be memory or local")
+        scheme, found, _ = self.redis_url.partition("://")
+        if self.redis_url and (not found or scheme not in STORES):
+            raise InvalidSetting(f"FRESHET_REDIS_URL must begin with {', '.join(f'{s}://' for s in STORES)}")
 
     @property
     def is_loopback(self) -> bool:

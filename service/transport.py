@@ -18,6 +18,7 @@ Take = Callable[[bytes, Reply], Waiting | None]
 TAKE = "take"  # where an application that takes requests as they are keeps its `Take` in its lifespan state
 REFUSE = "refuse"  # as `TAKE`: how what is no request is answered, by status, detail and headers so far
 MOST_HEAD_BYTES = 65536  # that may come before a head is whole
+TOO_LARGE = f"a head may hold at most {MOST_HEAD_BYTES} bytes"
 HEAD_S = 10.0  # within which it must be
 
 
@@ -100,7 +101,7 @@ class OnePacket(HttpToolsProtocol):
             self._head_bytes += len(data)  # from the piece on that follows the one it begins in
             super().data_received(data)
             if self._in_head and self._head_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
-                self._refuse(431, f"a head may hold at most {MOST_HEAD_BYTES} bytes")
+                self._refuse(431, TOO_LARGE)
 
     def on_message_begin(self) -> None:
         self._in_request = self._in_head = True
@@ -108,6 +109,10 @@ class OnePacket(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > MOST_HEAD_BYTES:  # it came in one piece, or in two
+            self._head_bytes = size
+            raise ValueError(TOO_LARGE)  # the parser stops, and the caller is refused
         self._in_head = False
         super().on_headers_complete()
 
@@ -128,7 +133,8 @@ class OnePacket(HttpToolsProtocol):
             self._is_last = True
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, msg)
+        is_too_large = self._in_head and self._head_bytes > MOST_HEAD_BYTES
+        self._refuse(*((431, TOO_LARGE) if is_too_large else (400, msg)))
 
     def _refuse(self, status: int, detail: str) -> None:
         """Answer what is no request, and end the connection."""

@@ -22,6 +22,7 @@ from service.policy.valuation import why_not
 from service.status import gather_status
 
 router = APIRouter(prefix="/admin", tags=["operators"])
+LEAST_BANDWIDTH = 1e-6  # a crawl in eleven days; less than that is a slip of the pen, or a number that breaks
 
 
 @router.get(
@@ -41,6 +42,8 @@ async def get_bandwidth(request: Request) -> Response:
 async def put_bandwidth(request: Request) -> Response:
     """Obeyed from the next slot on; 0 pauses. 412 if `If-Match` is not the current version."""
     body = await decode(request, BandwidthBody)
+    if 0 < body.crawls_per_second < LEAST_BANDWIDTH:
+        raise invalid(["body", "crawls_per_second"], f"must be 0, or at least {LEAST_BANDWIDTH:g}")
     expected = _expected(request.headers.get("if-match"))
     return _bandwidth(await frontier_of(request).set_bandwidth(body.crawls_per_second, expected))
 
@@ -151,10 +154,10 @@ def _address(host: str) -> Address:
 
 
 def _changes(body: HostInput) -> dict[str, float]:
-    """The fields a script understands: milliseconds, and 0 for no limit or no pause."""
+    """The fields a script understands: milliseconds, 0 for no limit or no pause, -1 for the default delay."""
     changes: dict[str, float] = {}
     if body.min_delay_s is not msgspec.UNSET:
-        changes["delay_ms"] = body.min_delay_s * 1000
+        changes["delay_ms"] = -1.0 if body.min_delay_s is None else body.min_delay_s * 1000
     if body.max_crawls_per_second is not msgspec.UNSET:
         limit = body.max_crawls_per_second
         changes["gap_ms"] = 0.0 if limit is None else 1000 / limit

@@ -11,7 +11,7 @@ from service.api.schemas import ModelOut, PageAnswer, PageRow
 from service.beliefs import stored_value
 from service.domain import Policy, Price
 from service.policy.crawl_value import ceiling, crawl_value
-from service.policy.estimate import Estimate
+from service.policy.estimate import NINETY_PERCENT, Estimate
 from service.store.pages import PageState
 from service.store.records import (
     CRAWLED,
@@ -28,6 +28,7 @@ from service.store.records import (
 
 DAY_S = 86400.0
 LAST_INSTANT_MS = 253_402_300_799_000.0  # the year 9999, where RFC 3339 ends
+ABOUT = 0.1  # a value within this (relative) of the price is about the price
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,31 +83,46 @@ def _worth(record: Record, state: PageState, policy: Policy, depth: float) -> tu
 
 
 def list_row(host: str, raw: bytes) -> PageRow:
-    """A page in a listing."""
+    """A page in a listing; one that has been crawled is not looked up in the order of due times."""
     record = read_record(raw)
     return PageRow(
         url=url_of(host, record.path),
         importance=float(record.model.importance[0]),
         change_rate_per_day=float(record.model.change_rate[0]) * DAY_S,
-        state=_flag_state(record) or "waiting",
+        state=_state_apart(record) or "waiting",
     )
 
 
 def _model(record: Record, learnt: Learnt) -> ModelOut:
-    model, fixed = record.model, bool(record.flags & FIXED)
-    rate = float(model.change_rate[0]) * DAY_S
-    found = learnt.estimate
+    model = record.model
+    low, high = _interval(record, learnt.estimate)
     return ModelOut(
-        change_rate_per_day=rate,
+        change_rate_per_day=float(model.change_rate[0]) * DAY_S,
         silent_rate_per_day=float(model.silent_rate[0]) * DAY_S,
         signal_rate_per_day=float(model.signal_rate[0]) * DAY_S,
         precision=float(model.precision[0]),
         recall=float(model.recall[0]),
-        fixed=fixed,
-        change_rate_low=rate if fixed else float(found.change_rate_low[0]) * DAY_S,
-        change_rate_high=rate if fixed else float(found.change_rate_high[0]) * DAY_S,
+        fixed=bool(record.flags & FIXED),
+        change_rate_low=low,
+        change_rate_high=high,
         sources=_sources(record, learnt),
     )
+
+
+def _interval(record: Record, found: Estimate) -> tuple[float, float]:
+    """The 90% interval around the change rate the page is ranked by, per day.
+
+    Δ·e^(±1.64·error), with the error of log Δ that the page's evidence and its host's pages leave now; a
+    user's starting belief is no surer than that. A rate of 0 has no logarithm: its interval ends where that
+    of the estimate does. A fixed rate is the truth.
+    """
+    rate = float(record.model.change_rate[0]) * DAY_S
+    if record.flags & FIXED:
+        return rate, rate
+    if rate <= 0:
+        return 0.0, float(found.change_rate_high[0]) * DAY_S
+    spread = math.exp(NINETY_PERCENT * float(found.change_log_error[0]))
+    return rate / spread, rate * spread
 
 
 def _sources(record: Record, learnt: Learnt) -> dict[str, dict[str, float]]:
@@ -121,17 +137,23 @@ def _sources(record: Record, learnt: Learnt) -> dict[str, dict[str, float]]:
     return found
 
 
-def _flag_state(record: Record) -> str | None:
+def _state_apart(record: Record) -> str | None:
+    """The state of a page that no due time decides on: all but crawled pages that wait."""
     if record.flags & LEASED:
         return "leased"
-    return "parked" if record.flags & PARKED else None
+    if record.flags & PARKED:
+        return "parked"
+    if record.flags & HELD:
+        return "waiting"
+    return None if record.flags & CRAWLED else "due"
 
 
 def _state(record: Record, state: PageState) -> str:
-    flagged = _flag_state(record)
-    if flagged is not None or record.flags & HELD:
-        return flagged or "waiting"
-    return "due" if state.due_score is not None and state.due_score <= state.now_ms else "waiting"
+    return _state_apart(record) or ("due" if _is_due(state) else "waiting")
+
+
+def _is_due(state: PageState) -> bool:
+    return state.due_score is not None and state.due_score <= state.now_ms
 
 
 def _due_at(state: PageState) -> str | None:
@@ -147,25 +169,71 @@ def _instant(at_ms: float | None) -> str | None:
 
 def _reason(record: Record, state: PageState, price: Price, value: float, top: float) -> str:
     """One sentence for an operator."""
+    if record.flags & (LEASED | PARKED | HELD):
+        return _reason_apart(record, state)
+    rest = "" if state.host_rests_until_ms is None else " as soon as its host has rested"
+    if not record.flags & CRAWLED:
+        return _reason_of_new(record, f",{rest}" if rest else "")
+    score = state.due_score
+    if score is not None and score < NEVER_CRAWLED_BELOW:
+        return (
+            f"due{rest}: it is seen next whatever it is worth, to learn of it or for its least crawls per day"
+        )
+    if score is not None and score >= DORMANT_ABOVE:
+        return _reason_of_dormant(price, top)
+    worth = f"{_cause(record)} its crawl is worth {value:.4g}"
+    if _is_due(state):
+        return f"due{rest}: {worth}{_beside(price, value, below=': it stands ready behind better pages')}"
+    above = ", but its due time still goes by an earlier price or its host's own"
+    return f"waiting: {worth}{_beside(price, value, above=above)}"
+
+
+def _reason_apart(record: Record, state: PageState) -> str:
+    """Of a page that does not wait for its due time; what the clock ends is seen to at the next lease."""
     if record.flags & LEASED:
-        return f"a crawler has it until {_instant(state.lease_expires_ms)}"
+        until = _instant(state.lease_expires_ms)
+        if _is_past(state.lease_expires_ms, state):
+            return f"a crawler had it until {until} and has not reported; it may be leased again now"
+        return f"a crawler has it until {until}"
     if record.flags & PARKED:
         return "it answered 404 or 410 twice and was given up on"
-    if record.flags & HELD:
-        return f"its last fetch failed; it is tried again at {_instant(state.held_until_ms)}"
-    rest = "" if state.host_rests_until_ms is None else ", as soon as its host has rested"
-    if not record.flags & CRAWLED:
-        return f"never crawled: due at once, in the order of importance{rest}"
-    if state.due_score is not None and state.due_score >= DORMANT_ABOVE and math.isinf(top):
+    until = _instant(state.held_until_ms)
+    if _is_past(state.held_until_ms, state):
+        return f"its last fetch failed; it was held back until {until} and may be tried again now"
+    return f"its last fetch failed; it is tried again at {until}"
+
+
+def _is_past(at_ms: float | None, state: PageState) -> bool:
+    return at_ms is not None and at_ms <= state.now_ms
+
+
+def _reason_of_new(record: Record, rest: str) -> str:
+    if record.result is not None:  # a success would have made it a crawled page
+        return (
+            f"never crawled, and its last fetch failed: tried again at once, in the order of importance{rest}"
+        )
+    return f"never crawled: due at once, in the order of importance{rest}"
+
+
+def _reason_of_dormant(price: Price, top: float) -> str:
+    if math.isinf(top) or top <= 0:
         return "never due: by the chosen policy a crawl of it is worth nothing"
-    if state.due_score is not None and state.due_score >= DORMANT_ABOVE and top >= price.due:
+    if price.served <= 0:
+        return "waiting to be ranked anew: nothing has been served by value yet, so there is no price"
+    if top >= price.due:
         return f"waiting to be ranked anew: the price has fallen to {price.served:.4g}, within its reach"
-    if state.due_score is not None and state.due_score >= DORMANT_ABOVE:
-        return f"dormant: a crawl is worth at most {top:.4g}, less than the price of {price.served:.4g}"
-    cause = _cause(record)
-    if state.due_score is not None and state.due_score <= state.now_ms:
-        return f"due: {cause} its crawl is worth {value:.4g}, about the price of {price.served:.4g}{rest}"
-    return f"waiting: {cause} its crawl is worth {value:.4g}, less than the price of {price.served:.4g}"
+    return f"dormant: a crawl is worth at most {top:.4g}, less than the price of {price.served:.4g}"
+
+
+def _beside(price: Price, value: float, *, below: str = "", above: str = "") -> str:
+    """How the value compares with the price, and what is to be added where it is clearly off."""
+    if price.served <= 0:
+        return "; nothing has been served by value yet, so there is no price"
+    if value > price.served * (1 + ABOUT):
+        return f", above the price of {price.served:.4g}{above}"
+    if value < price.served * (1 - ABOUT):
+        return f", less than the price of {price.served:.4g}{below}"
+    return f", about the price of {price.served:.4g}"
 
 
 def _cause(record: Record) -> str:

@@ -27,6 +27,7 @@ from service.waiting import Leases
 
 router = APIRouter(tags=["crawlers"], dependencies=[allow("crawler")])
 MOST_PAGES, LONGEST_WAIT_S = 1000, 30
+LONGEST_RETRY_S = 60.0  # whoever stays away for longer misses that the dial was turned up
 _encode = msgspec.json.Encoder().encode
 _count_empty = cache(telemetry.NEXT_EMPTY.labels)
 _NO_STORE = (b"cache-control", b"no-store")
@@ -101,11 +102,12 @@ def render_pages(rows: Leases) -> bytes:
 
 def _empty(nothing: Nothing) -> Response:
     _count_empty(nothing.reason).inc()
+    retry_ms = max(1, ceil(min(nothing.retry_after_s, LONGEST_RETRY_S) * 1000))
     headers = [
         _NO_STORE,
         (b"x-empty-reason", nothing.reason.encode()),
-        (b"retry-after", b"%d" % max(1, ceil(nothing.retry_after_s))),
-        (b"x-retry-after-ms", b"%d" % ceil(nothing.retry_after_s * 1000)),
+        (b"retry-after", b"%d" % ceil(retry_ms / 1000)),
+        (b"x-retry-after-ms", b"%d" % retry_ms),
     ]
     return RawResponse(204, headers)
 

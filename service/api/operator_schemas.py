@@ -18,13 +18,13 @@ PolicyName = Annotated[
 
 
 class BandwidthBody(Struct, forbid_unknown_fields=True):
-    crawls_per_second: Annotated[float, Meta(ge=0, le=1e6, description="0 pauses")]
+    crawls_per_second: Annotated[float, Meta(ge=0, le=1e6, description="0 pauses; else at least 0.000001")]
 
 
 class HostInput(Struct, forbid_unknown_fields=True):
-    """Rules for one host; what is left out stays as it is."""
+    """Rules for one host; what is left out stays as it is, `null` takes a rule back."""
 
-    min_delay_s: Annotated[float, Meta(ge=0, le=86400)] | UnsetType = UNSET
+    min_delay_s: Annotated[float, Meta(ge=0, le=86400)] | UnsetType | None = UNSET
     max_crawls_per_second: HostRate | UnsetType | None = UNSET
     paused_until: Instant | UnsetType | None = UNSET
 

@@ -19,7 +19,7 @@ from service.store.wire import pairs
 HOSTS_AT_ONCE = 200  # found by one step of a scan
 BINS_AT_ONCE = 64  # read in one round trip, in less than a millisecond
 PAGES_AT_ONCE = 4096  # given to a worker together: few, so that it reads, ranks and writes side by side
-PAGES_PER_WRITE = 128  # re-ranked by one call, so that it takes about a millisecond
+PAGES_PER_WRITE = 64  # re-ranked by one call, so that it takes less than a millisecond
 WRITES_AT_ONCE = 2  # the server has the next call when it is done with one
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 
 import httpx
+import pytest
 
-from tests.acceptance.processes import freshet_up, running
+from tests.acceptance.processes import freshet_up, running, wait_ready
 
 
 def _children(pid: int) -> set[int]:
@@ -79,6 +81,58 @@ def test_a_killed_parent_takes_its_store_along_and_the_next_start_works(tmp_path
     assert _wait_gone(family) == set()
     with freshet_up(tmp_path) as (base, _):
         assert httpx.get(f"{base}/pages", params={"url": "https://kept.example/"}).status_code == 200
+
+
+def _named(pids: set[int], *words: str) -> set[int]:
+    """Those of the processes whose command has all these words."""
+    found = set()
+    for pid in pids:
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().replace("\0", " ").split()
+        except OSError:
+            continue
+        if all(any(part.endswith(word) for part in command) for word in words):
+            found.add(pid)
+    return found
+
+
+@pytest.mark.parametrize("words", [("valkey-server",), ("service", "serve"), ("service", "work")])
+def test_a_part_that_is_killed_is_started_again_and_nothing_is_lost(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    with freshet_up(tmp_path) as (base, process):
+        httpx.put(f"{base}/pages", json={"pages": [{"url": "https://kept.example/"}]})
+        leased = httpx.get(f"{base}/next", params={"wait": 5}).json()["pages"][0]
+        killed = _named(_children(process.pid), *words)
+        assert killed
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while not _named(_children(process.pid), *words) - killed:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        wait_ready(base, process)
+        answer = httpx.post(f"{base}/outcomes", json={"outcomes": [{"lease": leased["lease"]}]}).json()
+        assert answer["accepted"] == 1
+        family = _children(process.pid)
+    assert _wait_gone(family | {process.pid}) == set()
+    assert '"part_started_again"' in (tmp_path / "up.log").read_text()
+
+
+def test_a_port_that_is_taken_is_said_and_nothing_is_started(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port, log = str(taken.getsockname()[1]), tmp_path / "refused.log"
+        with running(
+            "-m", "service", "up", log=log, FRESHET_PORT=port, FRESHET_DATA_DIR=str(tmp_path / "data")
+        ) as process:
+            assert process.wait(30) == 2
+    said = log.read_text()
+    assert f"cannot listen on 127.0.0.1, port {port}" in said
+    assert "Freshet is up" not in said
+    assert not (tmp_path / "data").exists()
 
 
 def test_two_instances_run_side_by_side_and_one_folder_is_never_shared(tmp_path: Path) -> None:

@@ -59,6 +59,8 @@ async def test_if_match_star_matches_any_version(client: httpx.AsyncClient) -> N
     [
         (b'{"crawls_per_second": -1}', 422),
         (b'{"crawls_per_second": 1e12}', 422),
+        (b'{"crawls_per_second": 1e-320}', 422),
+        (b'{"crawls_per_second": 0.0000009}', 422),
         (b'{"crawls_per_second": NaN}', 400),
         (b'{"crawls_per_second": Infinity}', 400),
         (b'{"crawls_per_second": "5"}', 422),
@@ -84,6 +86,17 @@ async def test_zero_pauses(client: httpx.AsyncClient) -> None:
     assert response.headers["x-empty-reason"] == "paused"
 
 
+async def test_a_slow_dial_keeps_nobody_away_for_long(client: httpx.AsyncClient) -> None:
+    """Whoever obeys would else not hear that it was turned up."""
+    await client.put("/admin/bandwidth", json={"crawls_per_second": 1e-6})
+    await put(client, PAGE, "https://two.example/")
+    assert (await client.get("/next")).status_code == 200
+    response = await client.get("/next")
+    assert response.headers["x-empty-reason"] == "pace"
+    assert response.headers["retry-after"] == "60"
+    assert response.headers["x-retry-after-ms"] == "60000"
+
+
 async def test_rules_of_a_host_are_set_field_by_field(client: httpx.AsyncClient) -> None:
     response = await client.put("/admin/hosts/one.example", json={"min_delay_s": 2.5})
     assert response.status_code == 200
@@ -98,11 +111,12 @@ async def test_rules_of_a_host_are_set_field_by_field(client: httpx.AsyncClient)
 
 
 async def test_null_takes_a_rule_back(client: httpx.AsyncClient) -> None:
-    body: dict[str, Any] = {"max_crawls_per_second": 1, "paused_until": 1_800_000_000}
+    default = (await client.put("/admin/hosts/one.example", json={})).json()["min_delay_s"]
+    body: dict[str, Any] = {"min_delay_s": 77, "max_crawls_per_second": 1, "paused_until": 1_800_000_000}
     await client.put("/admin/hosts/one.example", json=body)
-    body = {"max_crawls_per_second": None, "paused_until": None}
-    answer = (await client.put("/admin/hosts/one.example", json=body)).json()
+    answer = (await client.put("/admin/hosts/one.example", json=dict.fromkeys(body))).json()
     assert (answer["max_crawls_per_second"], answer["paused_until"]) == (None, None)
+    assert answer["min_delay_s"] == default
 
 
 async def test_no_page_of_a_host_is_leased_after_the_answer_to_its_pause(
@@ -120,7 +134,6 @@ async def test_no_page_of_a_host_is_leased_after_the_answer_to_its_pause(
     "body",
     [
         {"min_delay_s": -1},
-        {"min_delay_s": None},
         {"max_crawls_per_second": 0},
         {"max_crawls_per_second": -1},
         {"paused_until": "soon"},

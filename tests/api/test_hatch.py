@@ -505,6 +505,19 @@ async def test_a_head_without_end_is_refused(listener: Listener) -> None:
     caller.hang_up()
 
 
+@pytest.mark.parametrize("pieces", [1, 2])
+async def test_a_head_that_is_too_large_is_refused_also_if_it_comes_at_once(
+    listener: Listener, pieces: int
+) -> None:
+    head = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Other: " + b"y" * 66000 + b"\r\n\r\n"
+    caller = await Caller.of(listener)
+    for at in range(pieces):
+        caller.send(head[at * len(head) // pieces : (at + 1) * len(head) // pieces])
+        await asyncio.sleep(0.01)
+    assert b"431 " in (await caller.answer())[:20]
+    caller.hang_up()
+
+
 @pytest.mark.parametrize("begin", [b"", PLAIN[:20], PLAIN + PLAIN[:20], get("/healthz") + PLAIN[:20]])
 async def test_a_caller_that_is_not_done_with_a_head_in_time_is_left(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, begin: bytes

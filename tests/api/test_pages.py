@@ -7,7 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
+from service.address import parse_url, shard_of
 from service.clock import ManualClock
+from service.domain import Policy
+from service.frontier import Frontier
 from tests.api.calls import assert_problem, lease, page, put, report
 
 PAGE = "https://one.example/"
@@ -252,3 +255,164 @@ async def test_an_update_keeps_what_it_does_not_name(client: httpx.AsyncClient) 
 async def test_fixed_is_shown(client: httpx.AsyncClient) -> None:
     await put(client, PAGE, fixed=True)
     assert (await page(client, PAGE))["model"]["fixed"] is True
+
+
+async def listed(client: httpx.AsyncClient, host: str) -> dict[str, str]:
+    """The states of a host's pages, as its listing has them."""
+    rows = (await client.get("/pages", params={"host": host})).json()["pages"]
+    return {row["url"]: row["state"] for row in rows}
+
+
+async def crawl(client: httpx.AsyncClient, **outcome: Any) -> None:
+    (found,) = await lease(client)
+    await report(client, {"lease": found["lease"], **outcome})
+
+
+def frontier_of(client: httpx.AsyncClient) -> Frontier:
+    frontier: Frontier = client.app.state.frontier  # type: ignore[attr-defined]
+    return frontier
+
+
+async def reason_at(client: httpx.AsyncClient, price: float) -> str:
+    await frontier_of(client).control.open_price(price, Policy().value_name)
+    return str((await page(client, PAGE))["reason"])
+
+
+@pytest.mark.parametrize("rate", [1e-9, 1e-3, 1, 1e3, 1e6], ids=lambda rate: f"{rate:g}")
+async def test_the_interval_holds_the_change_rate_that_is_shown(
+    client: httpx.AsyncClient, clock: ManualClock, rate: float
+) -> None:
+    await put(client, PAGE, change_rate_per_day=rate)
+    for _ in range(2):
+        model = (await page(client, PAGE))["model"]
+        assert model["change_rate_low"] < model["change_rate_per_day"] < model["change_rate_high"]
+        await crawl(client, changed=True)
+        clock.advance(86400)
+
+
+async def test_a_change_rate_of_zero_may_be_as_large_as_what_was_seen_allows(
+    client: httpx.AsyncClient,
+) -> None:
+    await put(client, PAGE, change_rate_per_day=0)
+    model = (await page(client, PAGE))["model"]
+    assert (model["change_rate_per_day"], model["change_rate_low"]) == (0, 0)
+    assert model["change_rate_high"] > 0
+
+
+@pytest.mark.parametrize("rate", [0, 7])
+async def test_a_fixed_change_rate_is_certain(client: httpx.AsyncClient, rate: float) -> None:
+    await put(client, PAGE, change_rate_per_day=rate, fixed=True)
+    model = (await page(client, PAGE))["model"]
+    assert model["change_rate_low"] == model["change_rate_per_day"] == model["change_rate_high"]
+
+
+async def test_before_anything_was_served_by_value_no_reason_names_a_price(
+    client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    await put(client, PAGE)
+    await crawl(client, changed=True)
+    for seconds, state in ((1, "waiting"), (3600, "due")):
+        clock.advance(seconds)
+        found = await page(client, PAGE)
+        assert (found["state"], found["price"]) == (state, 0)
+        assert found["value"] > 0
+        assert found["reason"].startswith(f"{state}: by the time since its last crawl its crawl is worth")
+        assert found["reason"].endswith("; nothing has been served by value yet, so there is no price")
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0.02, "above the price"),
+        (0.95, "about the price"),
+        (1.05, "about the price"),
+        (3, "less than the price"),
+    ],
+)
+async def test_the_reason_of_a_due_page_agrees_with_its_numbers(
+    client: httpx.AsyncClient, clock: ManualClock, share: float, words: str
+) -> None:
+    """`share`: the price as a share of what the page is worth."""
+    await put(client, PAGE)
+    await crawl(client, changed=True)
+    clock.advance(3600)
+    reason = await reason_at(client, share * (await page(client, PAGE))["value"])
+    assert reason.startswith("due: ")
+    assert f", {words} of " in reason
+    assert ("stands ready behind better pages" in reason) == (share > 1.1)
+
+
+@pytest.mark.parametrize(("share", "words"), [(0.02, "above the price"), (3, "less than the price")])
+async def test_the_reason_of_a_waiting_page_agrees_with_its_numbers(
+    client: httpx.AsyncClient, clock: ManualClock, share: float, words: str
+) -> None:
+    await put(client, PAGE)
+    await crawl(client, changed=True)
+    clock.advance(1)
+    reason = await reason_at(client, share * (await page(client, PAGE))["value"])
+    assert reason.startswith("waiting: ")
+    assert f", {words} of " in reason
+    assert ("an earlier price or its host's own" in reason) == (share < 1)
+
+
+async def test_a_promoted_page_is_not_said_to_be_due_by_its_value(client: httpx.AsyncClient) -> None:
+    await put(client, PAGE)
+    await crawl(client, changed=True)
+    frontier, address = frontier_of(client), parse_url(PAGE)
+    state = await frontier.inspect(address)
+    assert state is not None
+    shard = shard_of(address.host_id, frontier.settings.shards)
+    assert await frontier.shards.promote(shard, [(address.host_id, state.page_id)]) == 1
+    found = await page(client, PAGE)
+    assert found["state"] == "due"
+    assert "whatever it is worth" in found["reason"]
+
+
+async def test_a_listing_and_the_page_itself_agree_on_the_state(client: httpx.AsyncClient) -> None:
+    urls = [f"{PAGE}{name}" for name in ("leased", "held", "crawled", "new")]
+    for importance, url in zip((4, 3, 2, 1), urls, strict=True):
+        await put(client, url, importance=importance)
+    leases = [found["lease"] for found in await lease(client, 3)]
+    await report(client, {"lease": leases[1], "error": "reset"}, {"lease": leases[2], "changed": True})
+    states = await listed(client, "one.example")
+    assert [states[url] for url in urls] == ["leased", "waiting", "waiting", "due"]
+    assert states == {url: (await page(client, url))["state"] for url in urls}
+
+
+async def test_a_hold_that_has_ended_is_told_in_the_past(
+    client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    await put(client, PAGE)
+    await crawl(client, error="reset")
+    assert "it is tried again at 2023-11-14T22:13:50.000Z" in (await page(client, PAGE))["reason"]
+    clock.advance(31)
+    reason = (await page(client, PAGE))["reason"]
+    assert reason == (
+        "its last fetch failed; it was held back until 2023-11-14T22:13:50.000Z and may be tried again now"
+    )
+
+
+async def test_a_lease_that_has_run_out_is_told_in_the_past(
+    client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    await put(client, PAGE)
+    await lease(client)
+    clock.advance(3600)
+    reason = (await page(client, PAGE))["reason"]
+    assert reason.startswith("a crawler had it until 2023-11-14T22:14:20.000Z")
+
+
+async def test_a_page_never_crawled_whose_fetch_failed_says_so(
+    client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    await put(client, PAGE)
+    await crawl(client, error="reset")
+    clock.advance(31)
+    await put(client, f"{PAGE}better", importance=9)
+    (other,) = await lease(client)  # which ends the hold, too
+    assert other["url"] == f"{PAGE}better"
+    found = await page(client, PAGE)
+    assert found["state"] == "due"
+    assert found["reason"] == (
+        "never crawled, and its last fetch failed: tried again at once, in the order of importance"
+    )

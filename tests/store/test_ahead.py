@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from service import telemetry
@@ -12,7 +14,7 @@ from service.waiting import Leases
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
 from tests.store.pace import Pace
-from tests.store.world import World, hosts_of, urls, urls_of
+from tests.store.world import World, hosts_of, outcome, urls, urls_of
 
 DELAY_S = 30.0
 AHEAD = 20
@@ -139,8 +141,29 @@ async def test_after_the_last_page_one_asks_again_soon(make_world: MakeWorld) ->
 
 async def test_removed_pages_are_not_handed_out_from_the_stock(make_world: MakeWorld) -> None:
     world = await plenty(make_world, ahead_s=0.01)
-    while not len(world.frontier._dispatcher._stock):
-        assert await world.next()
+    while not len(world.frontier._dispatcher._stock):  # many at once: thick and fast, also on a slow machine
+        found = await asyncio.gather(*(world.frontier.next("", 1, 0) for _ in range(32)))
+        assert not any(isinstance(leases, Nothing) for leases in found)
     held = [lease_from(row).url for _, row in world.frontier._dispatcher._stock._held]
     await world.delete(*held)
     assert not set(held) & {url for _ in range(len(held)) for url in urls(await world.next())}
+
+
+@pytest.mark.parametrize("why", ["pause", "busy"])
+async def test_what_nobody_came_for_does_not_end_a_rest_that_has_another_reason(
+    make_world: MakeWorld, why: str
+) -> None:
+    """Also where that ends sooner than the rest that the lease began."""
+    world = await make_world(bandwidth=1e6, min_delay_s=DELAY_S, lease_s=300.0)
+    await world.put_due(*urls_of(3))
+    first = await world.lease()
+    world.advance(DELAY_S + 1)
+    (rows,), _, _ = await world.frontier._serve(ONE, 0)
+    if why == "pause":
+        await world.host("one.example", paused_until=(world.clock.now_at + 20) * 1000)
+    else:
+        await world.frontier.record_outcomes([outcome(first.lease, kind="busy", retry_after_s=20.0)])
+    await world.frontier._give_back(rows)
+    world.advance(19)
+    assert (await world.why()).reason == "politeness"
+    await audit(world.settings.redis_url, world.settings.shards)

@@ -195,6 +195,54 @@ async def test_a_delay_raised_between_leases_holds_from_the_answer_on(
     assert second - first.not_before >= 10
 
 
+async def test_a_delay_lowered_again_holds_at_once(make_world: MakeWorld) -> None:
+    """A slip of the pen must not keep a host away for hours."""
+    world = await make_world(min_delay_s=1.0)
+    await world.put(*urls_of(3))
+    await world.lease()
+    await world.host("one.example", delay_ms=4_000_000)
+    world.advance(2)
+    assert (await world.why()).reason == "politeness"
+    await world.host("one.example", delay_ms=1000)
+    await audit(world.settings.redis_url, SHARDS)
+    assert (await world.lease()).host == "one.example"
+
+
+async def test_a_delay_for_a_host_never_crawled_begins_with_its_first_crawl(make_world: MakeWorld) -> None:
+    world = await make_world(min_delay_s=1.0)
+    await world.put(*urls_of(3))
+    await world.host("one.example", delay_ms=4_000_000)
+    assert (await world.lease()).host == "one.example"
+    assert (await world.why()).reason == "politeness"
+
+
+async def test_a_delay_where_there_was_none_begins_now(make_world: MakeWorld) -> None:
+    """When the last page was leased is not known: it may have been a moment ago."""
+    world = await make_world(min_delay_s=0.0)
+    await world.put(*urls_of(3))
+    await world.lease()
+    await world.host("one.example", delay_ms=5000)
+    assert (await world.why()).retry_after_s == pytest.approx(5, abs=0.1)
+
+
+async def test_a_lower_delay_does_not_end_the_rest_of_a_busy_host(make_world: MakeWorld) -> None:
+    world = await make_world(min_delay_s=1.0)
+    await world.put(*urls_of(3))
+    lease = await world.lease()
+    await world.frontier.record_outcomes([outcome(lease.lease, kind="busy", retry_after_s=600.0)])
+    await world.host("one.example", delay_ms=0)
+    assert (await world.why()).retry_after_s > 500
+
+
+async def test_an_operators_delay_can_be_taken_back(make_world: MakeWorld) -> None:
+    world = await make_world(min_delay_s=2.0)
+    await world.put(*urls_of(10))
+    await world.host("one.example", delay_ms=500)
+    await world.host("one.example", delay_ms=-1)
+    found = await starts(world, 5)
+    assert closest(found) >= 2 - EXACT
+
+
 async def test_no_page_of_a_paused_host_is_leased_until_the_pause_ends(world: World) -> None:
     await world.put(*urls_of(3))
     until = world.clock.now_at + 60

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.domain import Policy
+from service.store.keys import shard_prefixes
 from service.store.rows import lease_from
 from service.waiting import Leases
 from tests.store.audit import audit
@@ -104,3 +105,35 @@ async def test_every_page_is_handed_out_once(make_world: MakeWorld) -> None:
         world.advance(0.004)
     assert sorted(served) == sorted(PAGES)
     await audit(world.settings.redis_url, world.settings.shards)
+
+
+async def test_leases_that_run_out_come_back_in_time_however_few_the_shards(make_world: MakeWorld) -> None:
+    """A look that finds many pages to spare makes looks rare, and the clock's work is done by looks."""
+    world = await not_due(make_world, hosts_of(6000), shards=1, lease_s=0.5, min_delay_s=1.0)
+    (prefix,) = shard_prefixes(1)
+    await hurry(world)
+    for _ in range(350):
+        await world.frontier._serve(ONE, 30)
+        world.advance(0.01)
+    late_ms = (world.clock.now_at - 1) * 1000
+    assert await world.server.execute("ZCOUNT", f"{prefix}:leases", "-inf", late_ms) == 0
+
+
+async def test_a_host_whose_pages_are_worth_most_is_not_passed_over_for_what_others_have_to_spare(
+    make_world: MakeWorld,
+) -> None:
+    """It needs no rest, and each look finds one of its pages that are not due."""
+    world = await make_world(bandwidth=1e6, shards=1)
+    big, small = [f"https://big.example/{at}" for at in range(800)], hosts_of(800)
+    await world.put(*big, *small, change_rate_per_day=1.0)
+    now_at = world.clock.now_at
+    crawls = [outcome(url=url, fetched_at=now_at - 12 * 3600 + at / 10) for at, url in enumerate(big)]
+    crawls += [outcome(url=url, fetched_at=now_at - 3600 + at / 10) for at, url in enumerate(small)]
+    assert set(await world.frontier.record_outcomes(crawls)) == {"accepted"}
+    await world.frontier.control.open_price(60_000.0, Policy().value_name)
+    await Repricer(world.server, world.settings, world.clock).sweep_all(now_at)
+    served = []
+    for _ in range(1000):
+        served += [lease.host for lease in await world.next()]
+        world.advance(0.0004)
+    assert served[300:800].count("big.example") >= 100

@@ -78,6 +78,8 @@ def test_an_empty_variable_is_no_setting() -> None:
         ("requests_half_life_s", "31536001"),
         ("api_processes", "0"),
         ("durability", "sometimes"),
+        ("redis_url", "http://127.0.0.1:6379"),
+        ("redis_url", "127.0.0.1:6379"),
     ],
 )
 def test_what_is_out_of_bounds_is_refused_by_name(name: str, text: str) -> None:

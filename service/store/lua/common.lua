@@ -42,7 +42,9 @@ local NEVER_CRAWLED, PROMOTED, DORMANT = -4e15, -2e15, 4e15
 local NEW_PAGES = -1e15  -- scores below are of pages never crawled or promoted, whose order is their worth
 local OLDEST_ANCHOR = -5e14  -- signals age a page no further
 local BIN_LOAD = 64  -- a host grows a bin when its pages exceed this mean
-local MAX_TIMERS = 24  -- of each kind handled per shard and call, so that a call stays short after an outage
+-- Timers of each kind handled per call over all its shards, and per shard at most: a call stays short after an outage,
+-- and yet more come back than one leases.
+local MAX_TIMERS, MAX_TIMERS_OF_ONE = 384, 96
 local PROBES = 4  -- ids tried for one path before a collision is given up on
 local INFINITE = 1 / 0
 

@@ -46,11 +46,11 @@ end
 -- Opens the two queues of every shard of a call, after what has come due there has happened. `fronts` has the scores
 -- of their first hosts.
 local function open_queues(prefixes, now)
-  local queues, fronts = {}, {}
+  local queues, fronts, timers = {}, {}, min(floor(MAX_TIMERS / #prefixes), MAX_TIMERS_OF_ONE)
   for _, prefix in ipairs(prefixes) do
     local note = note_of(prefix, now)
     if not note.wake or note.wake <= now then
-      run_timers(prefix, now)
+      run_timers(prefix, now, max(timers, 1))
       note.wake = wake_of(prefix)
     end
     for _, place in ipairs({'awake', 'turns'}) do
@@ -116,6 +116,7 @@ local function add_candidates(found, queue, host, bin, now, best)
   local pages = redis_call('ZRANGE', dues, 0, host.most - 1, 'WITHSCORES')
   local count = count_due(pages, rest_ms, now)
   if count == 0 then return best end
+  host.has_more = #pages > 2 * count
   found.read = found.read + count
   local read = read_first(records, pages, count)
   for at = 1, #read do
@@ -217,6 +218,9 @@ local function gather(prefixes, now, wanted, spare, near_spare, default_rest_ms,
         step_aside(passed, queue, rests_until)
       elseif is_near then
         near = near + 1
+        local host = hosts[queue.heads[queue.at]]
+        -- It gives one page a look, and its next may be worth more than what others have to spare.
+        if host and host.rest_ms == 0 and (host.bins > 1 or host.has_more) then near_spare = 0 end
       end
       fronts[first] = step(queue)
     end

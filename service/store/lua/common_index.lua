@@ -174,8 +174,8 @@ local function wake_of(shard)
 end
 
 -- Takes what has come due by now out of a sorted set.
-local function take_due(key, now)
-  local members = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, MAX_TIMERS)
+local function take_due(key, now, most)
+  local members = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, most)
   if #members > 0 then redis.call('ZREM', key, unpack(members)) end
   return members
 end
@@ -187,11 +187,12 @@ local function return_pages(shard, members, flag, now)
   end
 end
 
--- Lets what has come due by the clock happen: leases expire, held pages return, rests end that new pages wait for.
-local function run_timers(shard, now)
-  return_pages(shard, take_due(shard .. ':leases', now), LEASED, now)
-  return_pages(shard, take_due(shard .. ':held', now), HELD, now)
-  local rested, hosts = take_due(shard .. ':resting', now), {}
+-- Lets what has come due by the clock happen, at most so many of each kind: leases expire, held pages return, rests end
+-- that new pages wait for.
+local function run_timers(shard, now, most)
+  return_pages(shard, take_due(shard .. ':leases', now, most), LEASED, now)
+  return_pages(shard, take_due(shard .. ':held', now, most), HELD, now)
+  local rested, hosts = take_due(shard .. ':resting', now, most), {}
   for at, raw in ipairs(#rested > 0 and redis_call('HMGET', shard .. ':hosts', unpack(rested)) or {}) do
     if raw then
       local host = unpack_host(rested[at], raw)

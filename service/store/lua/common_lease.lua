@@ -177,8 +177,9 @@ local function rush_of(prefixes, now)
   if age_ms < 0 or age_ms >= SHORTLIST_MS then
     local is_recent = age_ms >= 0 and age_ms < 2 * SHORTLIST_MS
     local looks = is_recent and rush.looks or 0
-    rush = {at = now, looks = 0, is_on = looks > 0, is_busy = looks >= BUSY_LOOKS, turns = min(looks, #prefixes),
-      turn = 0}
+    -- What was found to spare makes looks fewer, so that it goes on being busy as long as there are several.
+    local is_busy = looks >= BUSY_LOOKS or looks > 1 and rush.is_busy
+    rush = {at = now, looks = 0, is_on = looks > 0, is_busy = is_busy, turns = min(looks, #prefixes), turn = 0}
     rushes[prefixes[1]] = rush
   end
   return rush

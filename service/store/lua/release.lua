@@ -22,7 +22,7 @@ register('release', function(keys, args)
         redis.call('HSET', record_key(shard, hid, bin), id, pack_head(r) .. record:sub(HEAD_SIZE + 1))
         redis.call('ZREM', shard .. ':leases', hid .. ':' .. string.format('%d', id))
         if host.rest_until == rest_until and rest_until > now then  -- else it rests for another reason
-          host.rest_until = floor(now)
+          host.rest_until = max(floor(now), host.paused_until, host.busy_until)
           keep_host(shard, host)
         end
         return_page(shard, hid, id, LEASED, false, now)

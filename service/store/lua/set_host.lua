@@ -1,9 +1,19 @@
 -- set_host: an operator's rules for one host.
 -- Promise: from the answer on, no page of the host is leased against the new rules. Safe to repeat.
 -- KEYS: the shard.
--- ARGV: now_ms or ''; host id; host name; default_rest_ms; msgpack {delay_ms, gap_ms, paused_until}, only
---       what changes.
+-- ARGV: now_ms or ''; host id; host name; default_rest_ms; msgpack {delay_ms (below 0: the default again), gap_ms,
+--       paused_until}, only what changes.
 -- Reply: 'set'.
+
+-- The rest the last lease began, if one did, becomes as long as rests are now. Where that lease is not known, as it
+-- began no rest or the host rests for another reason, it may have been just now.
+local function renew_rest(host, before, rest_ms, now)
+  if before > 0 and host.rest_until > max(host.busy_until, host.paused_until) then
+    host.rest_until = min(floor(host.rest_until - before + rest_ms), LATEST)
+  elseif rest_ms > before and (before == 0 and not host.is_new or host.rest_until > 0) then
+    rest_host(host, now + rest_ms)
+  end
+end
 
 register('set_host', function(keys, args)
   local shard, hid, default_rest_ms = keys[1], args[2], tonumber(args[4])
@@ -11,7 +21,8 @@ register('set_host', function(keys, args)
   local changes = cmsgpack.unpack(args[5])
   local host = load_host(shard, hid) or new_host(hid, args[3])
   local before, paused_before = host_rest_ms(host, default_rest_ms), host.paused_until
-  for field, value in pairs(changes) do host[field] = math.min(math.max(value, 0), LATEST) end
+  for field, value in pairs(changes) do host[field] = min(max(value, 0), LATEST) end
+  if (changes.delay_ms or 0) < 0 then host.delay_ms = nil end
   local rest_ms = host_rest_ms(host, default_rest_ms)
   -- The rest it has begun, perhaps with a slot that lies ahead, holds also if the pause is taken back.
   if paused_before <= now and host.paused_until > now then host.busy_until = math.max(host.busy_until, host.rest_until) end
@@ -20,7 +31,7 @@ register('set_host', function(keys, args)
     host.rest_until, before = 0, 0
     rest_host(host, now)
   end
-  if rest_ms > before then rest_host(host, now + rest_ms) end
+  renew_rest(host, before, rest_ms, now)
   local until_ms = math.max(host.paused_until, host.busy_until)
   if until_ms > now then rest_host(host, until_ms) end
   keep_host(shard, host)
