@@ -24,7 +24,7 @@ from service.waiting import Answer, Ask, Give, Leases, Waiting, give_all, next_g
 
 # Takes requests, and how many pages to lease ahead; gives the pages of each request, and those leased ahead.
 Serve = Callable[[Sequence[Ask], int], Awaitable[tuple[list[Leases], Leases, Nothing]]]
-PAGES_PER_CALL = 64  # so many are leased in a few milliseconds
+PAGES_PER_CALL = 32  # leased in one to two milliseconds: more of them would each cost as much
 WORTH_A_CALL = PAGES_PER_CALL // 2  # pages that somebody waits for or will
 CALLS_AT_ONCE = 2  # the store has the next call when it is done with one
 FEW = 16  # requests that are not shared out among calls: a call has a cost of its own

@@ -2,8 +2,8 @@
 
 Where requests for a page come thick and fast more will come within milliseconds. Pages for those are leased
 beside the pages of who waits: a call that leases many costs the store little more than one that leases few,
-and whoever comes next need not wait for it. The store gives them only while it has plenty; what nobody came
-for is given back.
+and whoever comes next need not wait for it. The store gives them only while it finds more than are asked
+for; what nobody came for is given back.
 """
 
 from __future__ import annotations
