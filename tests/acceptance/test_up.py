@@ -101,6 +101,9 @@ def test_a_part_that_is_killed_is_started_again_and_nothing_is_lost(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     with freshet_up(tmp_path) as (base, process):
+        while "Freshet is up" not in (tmp_path / "up.log").read_text():  # until then whoever ends ends all
+            assert process.poll() is None
+            time.sleep(0.05)
         httpx.put(f"{base}/pages", json={"pages": [{"url": "https://kept.example/"}]})
         leased = httpx.get(f"{base}/next", params={"wait": 5}).json()["pages"][0]
         killed = _named(_children(process.pid), *words)
