@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +26,16 @@ os.execv(sys.argv[2], sys.argv[2:])
 def tied(*command: str) -> list[str]:
     """The command (an absolute path first), tied to the thread that will start it."""
     return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command]
+
+
+def tie() -> None:
+    """Tie this process to its parent, if that started it to share its work (on Linux, as `tied` does)."""
+    parent = multiprocessing.parent_process()
+    if parent is None or sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    if os.getppid() != parent.pid:
+        sys.exit("the parent died before its child started")
 
 
 @contextmanager

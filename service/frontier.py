@@ -169,8 +169,14 @@ class Frontier:
         that it leased ahead before.
         """
         shard = shard_of(address.host_id, self.settings.shards)
-        rest_s = self.settings.min_delay_s
-        await self._pages.set_host(shard, address.host_id, address.host, changes, rest_s=rest_s)
+        await self._pages.set_host(
+            shard,
+            address.host_id,
+            address.host,
+            changes,
+            rest_s=self.settings.min_delay_s,
+            ahead_s=self.settings.lookahead_s + HOLD_S,
+        )
         await self._outlast_stocks()
 
     async def read_host(self, address: Address) -> Host | None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
-_TELLING = ("cause", "error", "path")  # fields that tell one trouble from another
+_TELLING = ("cause", "error", "path", "part", "code")  # fields that tell one trouble from another
 ALIKE_S = 1.0  # between two lines that are alike
 MOST_KINDS = 1000  # remembered
 
@@ -32,7 +32,7 @@ class JsonFormatter(logging.Formatter):
 
 class Sparing(logging.Filter):
     """Warnings and errors that are alike are written once a second: a store that is away would else cost a
-    line per request. `repeats` says how many were left out since the last one.
+    line per request. `repeats`, in the next that is written, says how many were left out since the last one.
     """
 
     def __init__(self) -> None:

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from service import logs
 from service.app import create_app
+from service.child import tie
 from service.settings import Settings, read_settings
 from service.transport import UVICORN
 
@@ -27,5 +28,6 @@ def run(settings: Settings) -> None:
 
 def app_from_environment() -> FastAPI:
     """What each of them runs."""
+    tie()  # else processes whose parent was killed would answer on
     logs.configure()
     return create_app(read_settings(os.environ, {}))

@@ -15,6 +15,7 @@ from typing import Any
 from service.errors import InvalidSetting
 
 DATA_DIR = Path("data")
+LEAST_RATE = 1e-6  # crawls per second: one in eleven days; less is a slip of the pen, or a number that breaks
 STORES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")  # schemes of their addresses
 
 
@@ -58,6 +59,8 @@ class Settings:
     def __post_init__(self) -> None:
         for setting in fields(self):
             _check_bounds(setting.name, getattr(self, setting.name), setting.metadata)
+        if 0 < self.bandwidth < LEAST_RATE:
+            raise InvalidSetting(f"FRESHET_BANDWIDTH must be 0, or at least {LEAST_RATE:g}")
         if self.durability not in ("memory", "local"):
             raise InvalidSetting("FRESHET_DURABILITY must be memory or local")
         scheme, found, _ = self.redis_url.partition("://")

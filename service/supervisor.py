@@ -27,7 +27,8 @@ READY_S = 60.0
 STOP_S = 15.0
 CHECK_S = 0.2
 SHORT_S = 30.0  # a part that lived no longer than that may never do
-MOST_SHORT = 5  # such lives in a row before everything is given up
+MOST_SHORT = 5  # such lives in a row after which everything is given up
+PAUSE_S = 0.1  # before one is started again after a short life; twice as long after each more
 
 
 class _Stopped(Exception):
@@ -55,14 +56,22 @@ class _Part:
         code = self._exit_code()
         if code is None:
             return
-        self._short = self._short + 1 if time.monotonic() - self._since < SHORT_S else 1
-        if self._short > MOST_SHORT:
+        self._short = self._short + 1 if time.monotonic() - self._since < SHORT_S else 0
+        if self._short == MOST_SHORT:
             raise SchedulerError(
-                f"{self._name} ended {self._short} times in a row, with code {code}; see the log above"
+                f"{self._name} ended {self._short} times soon after its start, at last with code {code}; "
+                "see the log above"
             )
         log.warning("part_started_again", extra={"part": self._name, "code": code})
-        self._start()
+        if self._short:
+            time.sleep(PAUSE_S * 2**self._short)
         self._since = time.monotonic()
+        try:
+            self._start()
+        except SchedulerError as error:
+            if self._exit_code() is None:  # it hangs
+                raise
+            log.warning("part_not_started", extra={"part": self._name, "error": str(error)})
 
 
 def up(settings: Settings) -> int:

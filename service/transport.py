@@ -81,7 +81,7 @@ class OnePacket(HttpToolsProtocol):
         self._is_last = False
         self._in_request = False  # its begin was read, but not its end
         self._in_head = True  # awaited from the begin of the connection on
-        self._head_bytes = 0
+        self._head_bytes = 0  # came since the head began, or the last piece of a body
         self._idle_since = 0.0  # by the clock of the loop
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -100,8 +100,15 @@ class OnePacket(HttpToolsProtocol):
         if self._taken is None:
             self._head_bytes += len(data)  # from the piece on that follows the one it begins in
             super().data_received(data)
-            if self._in_head and self._head_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
-                self._refuse(431, TOO_LARGE)
+            if self._head_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
+                self._end_excess()
+
+    def _end_excess(self) -> None:
+        """A head may not go on for ever, nor may what stands between and behind the pieces of a body."""
+        if self._in_head:
+            self._refuse(431, TOO_LARGE)
+        elif self._in_request:
+            self.transport.close()
 
     def on_message_begin(self) -> None:
         self._in_request = self._in_head = True
@@ -113,8 +120,12 @@ class OnePacket(HttpToolsProtocol):
         if size > MOST_HEAD_BYTES:  # it came in one piece, or in two
             self._head_bytes = size
             raise ValueError(TOO_LARGE)  # the parser stops, and the caller is refused
-        self._in_head = False
+        self._in_head, self._head_bytes = False, 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._in_request = False

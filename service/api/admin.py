@@ -19,10 +19,10 @@ from service.api.problems import Problem, invalid
 from service.domain import Bandwidth, Policy
 from service.errors import InvalidUrl, VersionMoved
 from service.policy.valuation import why_not
+from service.settings import LEAST_RATE
 from service.status import gather_status
 
 router = APIRouter(prefix="/admin", tags=["operators"])
-LEAST_BANDWIDTH = 1e-6  # a crawl in eleven days; less than that is a slip of the pen, or a number that breaks
 
 
 @router.get(
@@ -42,8 +42,8 @@ async def get_bandwidth(request: Request) -> Response:
 async def put_bandwidth(request: Request) -> Response:
     """Obeyed from the next slot on; 0 pauses. 412 if `If-Match` is not the current version."""
     body = await decode(request, BandwidthBody)
-    if 0 < body.crawls_per_second < LEAST_BANDWIDTH:
-        raise invalid(["body", "crawls_per_second"], f"must be 0, or at least {LEAST_BANDWIDTH:g}")
+    if 0 < body.crawls_per_second < LEAST_RATE:
+        raise invalid(["body", "crawls_per_second"], f"must be 0, or at least {LEAST_RATE:g}")
     expected = _expected(request.headers.get("if-match"))
     return _bandwidth(await frontier_of(request).set_bandwidth(body.crawls_per_second, expected))
 

@@ -219,16 +219,19 @@ def _reason_of_dormant(price: Price, top: float) -> str:
     if math.isinf(top) or top <= 0:
         return "never due: by the chosen policy a crawl of it is worth nothing"
     if price.served <= 0:
-        return "waiting to be ranked anew: nothing has been served by value yet, so there is no price"
+        return "waiting to be ranked anew: nothing has been served by this value yet, so there is no price"
     if top >= price.due:
-        return f"waiting to be ranked anew: the price has fallen to {price.served:.4g}, within its reach"
+        return (
+            f"waiting: a crawl is worth up to {top:.4g}, within reach of the price of {price.served:.4g}, "
+            "but it is ranked by an earlier price or its host's own"
+        )
     return f"dormant: a crawl is worth at most {top:.4g}, less than the price of {price.served:.4g}"
 
 
 def _beside(price: Price, value: float, *, below: str = "", above: str = "") -> str:
     """How the value compares with the price, and what is to be added where it is clearly off."""
     if price.served <= 0:
-        return "; nothing has been served by value yet, so there is no price"
+        return "; nothing has been served by this value yet, so there is no price"
     if value > price.served * (1 + ABOUT):
         return f", above the price of {price.served:.4g}{above}"
     if value < price.served * (1 - ABOUT):

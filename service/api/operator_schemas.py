@@ -9,8 +9,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from service.api.schemas import Instant
 from service.policy.objectives import OBJECTIVES
 from service.policy.valuation import NAMES
+from service.settings import LEAST_RATE
 
-HostRate = Annotated[float, Meta(gt=0, le=1e6)]
+HostRate = Annotated[float, Meta(ge=LEAST_RATE, le=1e6)]
 Objective = Annotated[str, Meta(extra_json_schema={"enum": list(OBJECTIVES)})]
 PolicyName = Annotated[
     str, Meta(max_length=20, description=f"{', '.join(NAMES)}, or approx-J for J terms of ncis' sum (1–64)")

@@ -27,6 +27,7 @@ WORTHLESS_PRECISION = 0.01  # signals more often false than this are not listene
 NEARLY = 1e-9  # margin below the ceiling no price can use in single precision: depth stays < 25
 MOST_EXPONENT = 700.0  # beyond it an exponential is infinite, and 0·∞ no number
 DORMANT_LEVEL = 0.9  # share of the ceiling at which a dormant page is described
+LEAST_IMPORTANCE = 1e-25  # less would leave single precision where it becomes a value, and 0/0 is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Ranking:
 
 
 def storable(model: Model) -> Model:
-    """The model as it is stored: α ≥ 1e-6·Δ, κ ≤ 20, κ/α ≤ 1e10 s.
+    """The model as it is stored: μ ≥ 1e-25, α ≥ 1e-6·Δ, κ ≤ 20, κ/α ≤ 1e10 s.
 
     Signals are dropped where precision < 1%, and where that floor would distort the change rate (pages
     that change less than once in decades).
@@ -55,8 +56,9 @@ def storable(model: Model) -> Model:
     heard = (model.precision >= WORTHLESS_PRECISION) & (least <= MOST_FLOOR * changes)
     floor = np.where(heard, np.maximum(SILENT_FLOOR * changes, least), 0.0)
     moving = np.where(changes > 0, SLOWEST_RATE, 0.0)
+    importance = np.maximum(model.importance, LEAST_IMPORTANCE)
     return Model(
-        importance=np.broadcast_to(np.asarray(model.importance, dtype=np.float64), changes.shape),
+        importance=np.broadcast_to(importance, changes.shape),
         silent_rate=np.maximum(np.where(heard, np.maximum(model.silent_rate, floor), changes), moving),
         signal_weight=np.where(heard, weight, 0.0),
         signal_rate=np.where(heard, model.signal_rate, 0.0),

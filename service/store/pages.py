@@ -109,9 +109,9 @@ class Pages:
         return PageState(float(reply[1]), int(reply[2]), reply[3], float(reply[4]), *later)
 
     async def set_host(
-        self, shard: int, host_id: str, name: str, changes: dict[str, float], *, rest_s: float
+        self, shard: int, host_id: str, name: str, changes: dict[str, float], *, rest_s: float, ahead_s: float
     ) -> None:
-        args = (await self._clock.argument(), host_id, name, rest_s * 1000, pack(changes))
+        args = (await self._clock.argument(), host_id, name, rest_s * 1000, ahead_s * 1000, pack(changes))
         await self._server.call("set_host", [self._prefixes[shard]], args)
 
     async def _batch(self, name: str, groups: Groups, *options: Argument) -> list[list[Any]]:

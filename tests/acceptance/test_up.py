@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
+from service.errors import SchedulerError
+from service.supervisor import _Part
 from tests.acceptance.processes import freshet_up, running, wait_ready
 
 
@@ -40,6 +44,14 @@ def _wait_gone(pids: set[int], seconds: float = 20.0) -> set[int]:
     while time.monotonic() < deadline and any(map(_alive, pids)):
         time.sleep(0.05)
     return {pid for pid in pids if _alive(pid)}
+
+
+def _wait_for(wanted: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while not wanted():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
 
 
 def test_the_four_calls_of_the_readme_serve_a_page_and_say_why(tmp_path: Path) -> None:
@@ -101,26 +113,62 @@ def test_a_part_that_is_killed_is_started_again_and_nothing_is_lost(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     with freshet_up(tmp_path) as (base, process):
-        while "Freshet is up" not in (tmp_path / "up.log").read_text():  # until then whoever ends ends all
-            assert process.poll() is None
-            time.sleep(0.05)
+        # Until then whoever ends ends all.
+        _wait_for(lambda: "Freshet is up" in (tmp_path / "up.log").read_text(), process)
         httpx.put(f"{base}/pages", json={"pages": [{"url": "https://kept.example/"}]})
         leased = httpx.get(f"{base}/next", params={"wait": 5}).json()["pages"][0]
         killed = _named(_children(process.pid), *words)
         assert killed
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + 60
-        while not _named(_children(process.pid), *words) - killed:
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.05)
+        _wait_for(lambda: bool(_named(_children(process.pid), *words) - killed), process)
         wait_ready(base, process)
         answer = httpx.post(f"{base}/outcomes", json={"outcomes": [{"lease": leased["lease"]}]}).json()
         assert answer["accepted"] == 1
         family = _children(process.pid)
     assert _wait_gone(family | {process.pid}) == set()
     assert '"part_started_again"' in (tmp_path / "up.log").read_text()
+
+
+def test_api_processes_end_with_their_parent_which_is_started_again(tmp_path: Path) -> None:
+    log = tmp_path / "up.log"
+    with freshet_up(tmp_path, FRESHET_API_PROCESSES="2") as (base, process):
+        _wait_for(lambda: "Freshet is up" in log.read_text(), process)
+        (parent,) = _named(_children(process.pid), "service", "serve")
+        api = _children(parent)
+        assert len(api) >= 2
+        os.kill(parent, signal.SIGKILL)
+        assert _wait_gone(api) == set()
+        wait_ready(base, process)
+        family = _children(process.pid)
+    assert _wait_gone(family | {process.pid}) == set()
+
+
+def test_a_part_that_ends_again_at_once_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.supervisor.PAUSE_S", 0.0)
+    tries: list[int] = []
+
+    def start() -> None:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            raise SchedulerError("it died at start")
+
+    part = _Part("the store", start, lambda: None if len(tries) == 2 else 1)
+    part.revive()
+    part.revive()
+    part.revive()
+    assert tries == [0, 1]
+
+
+def test_a_part_that_never_lives_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.supervisor.PAUSE_S", 0.0)
+    starts: list[None] = []
+    part = _Part("the store", lambda: starts.append(None), lambda: 1)
+    for _ in range(4):
+        part.revive()
+    with pytest.raises(SchedulerError, match="ended 5 times"):
+        part.revive()
+    assert len(starts) == 4
 
 
 def test_a_port_that_is_taken_is_said_and_nothing_is_started(tmp_path: Path) -> None:

@@ -136,6 +136,7 @@ async def test_no_page_of_a_host_is_leased_after_the_answer_to_its_pause(
         {"min_delay_s": -1},
         {"max_crawls_per_second": 0},
         {"max_crawls_per_second": -1},
+        {"max_crawls_per_second": 1e-7},
         {"paused_until": "soon"},
         {"paused_until": -1},
         {"paused_until": 1e18},

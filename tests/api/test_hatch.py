@@ -583,3 +583,27 @@ async def test_a_large_body_before_it_does_not_count_as_a_head(listener: Listene
     caller.send(PLAIN[20:])
     assert b"204 No Content" in await caller.answer()
     caller.hang_up()
+
+
+CHUNKED = b'POST /signals HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nf\r\n{"signals": []}\r\n'
+
+
+async def test_a_body_in_pieces_may_have_trailers(listener: Listener) -> None:
+    assert b"202 Accepted" in await ask(listener, CHUNKED + b"0\r\nX-Other: y\r\n\r\n")
+
+
+@pytest.mark.parametrize("begin", [b"0\r\n", b"0\r\nX-Other: ", b"5;"])
+async def test_what_is_no_body_does_not_go_on_for_ever(listener: Listener, begin: bytes) -> None:
+    """Trailers, one endless trailer, and what may stand beside the size of a piece."""
+    caller = await Caller.of(listener)
+    caller.send(CHUNKED + begin)
+    line = b"X-Other: y\r\n" if begin == b"0\r\n" else b"y" * 12
+    async with asyncio.timeout(10):
+        while not listener.state.connections:  # noqa: ASYNC110 - until it is known
+            await asyncio.sleep(0.001)
+        for _ in range(40):
+            caller.send(line * 1000)
+            await asyncio.sleep(0)
+        while listener.state.connections:  # noqa: ASYNC110 - until it was ended
+            await asyncio.sleep(0.001)
+    caller.hang_up()

@@ -317,7 +317,7 @@ async def test_before_anything_was_served_by_value_no_reason_names_a_price(
         assert (found["state"], found["price"]) == (state, 0)
         assert found["value"] > 0
         assert found["reason"].startswith(f"{state}: by the time since its last crawl its crawl is worth")
-        assert found["reason"].endswith("; nothing has been served by value yet, so there is no price")
+        assert found["reason"].endswith("; nothing has been served by this value yet, so there is no price")
 
 
 @pytest.mark.parametrize(

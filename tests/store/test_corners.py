@@ -7,6 +7,7 @@ import pytest
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
 from tests.store.world import SHARDS, World, hosts_of, outcome, urls, urls_of
+from workers.reprice import Repricer
 
 PAGE = "https://one.example/"
 HOST = "one.example"
@@ -209,3 +210,26 @@ async def test_a_signal_within_its_delay_after_the_fetch_is_not_kept_by_the_outc
     assert await world.signal(PAGE, id="seven seconds after it") == "accepted"
     assert await world.report(lease, fetched_at=fetched_at) == "accepted"
     assert (await world.record(PAGE)).signals == 1
+
+
+@pytest.mark.parametrize("belief", [{"importance": 1e-50}, {"importance": 1e-40, "change_rate_per_day": 1e9}])
+@pytest.mark.parametrize("swept", [False, True])
+async def test_a_page_worth_next_to_nothing_is_no_obstacle_for_others(
+    make_world: MakeWorld, belief: dict[str, float], swept: bool
+) -> None:
+    """Its value would be no number, and nothing is worth more or less than that."""
+    world = await make_world()
+    await world.put(PAGE, **belief)
+    await world.put(*hosts_of(11), change_rate_per_day=5.0)
+    for _ in range(12):
+        world.advance(0.01)
+        last = await world.crawl()
+    assert last.url == PAGE
+    world.advance(10 * HOUR_S)
+    if swept:
+        await Repricer(world.server, world.settings, world.clock).sweep_all(world.clock.now_at)
+    found = []
+    for _ in range(11):
+        world.advance(0.01)
+        found.append(await world.lease())
+    assert set(urls(found)) == set(hosts_of(11))

@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 
 from service.address import parse_url
-from service.domain import Policy
+from service.domain import Lease, Policy
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
-from tests.store.world import SHARDS, World, outcome, urls_of
+from tests.store.world import SHARDS, World, hosts_of, outcome, urls_of
 from workers.reprice import Repricer
 
 DAY_S = 86400.0
@@ -218,11 +218,40 @@ async def test_a_delay_for_a_host_never_crawled_begins_with_its_first_crawl(make
 
 async def test_a_delay_where_there_was_none_begins_now(make_world: MakeWorld) -> None:
     """When the last page was leased is not known: it may have been a moment ago."""
-    world = await make_world(min_delay_s=0.0)
+    world = await make_world(min_delay_s=0.0, lookahead_s=0.0)
     await world.put(*urls_of(3))
     await world.lease()
     await world.host("one.example", delay_ms=5000)
     assert (await world.why()).retry_after_s == pytest.approx(5, abs=0.1)
+
+
+async def closest_after(world: World, *leases: Lease) -> float:
+    """How long after the latest of these leases its host's next page may be fetched."""
+    last = leases[-1]
+    for _ in range(600):
+        for lease in await world.next():
+            if lease.host == last.host:
+                return lease.not_before - last.not_before
+        world.advance(0.05)
+    raise AssertionError("the host does not come back")
+
+
+async def test_a_delay_where_there_was_none_holds_for_pages_taken_ahead(make_world: MakeWorld) -> None:
+    world = await make_world(bandwidth=10.0, min_delay_s=0.0, lookahead_s=1.0)
+    await world.put(*urls_of(20))
+    leases = await world.next(10)
+    await world.host("one.example", delay_ms=2000)
+    assert await closest_after(world, *leases) >= 2 - EXACT
+
+
+async def test_a_delay_raised_in_a_pause_holds_for_a_page_taken_ahead(make_world: MakeWorld) -> None:
+    world = await make_world(bandwidth=1.0, min_delay_s=1.0, lookahead_s=10.0)
+    await world.put(*hosts_of(5), *(f"{url}more" for url in hosts_of(5)))
+    leases = await world.next(5)
+    assert leases[-1].not_before > world.clock.now_at + 3
+    await world.host(leases[-1].host, paused_until=(world.clock.now_at + 1) * 1000)
+    await world.host(leases[-1].host, delay_ms=5000)
+    assert await closest_after(world, *leases) >= 5 - EXACT
 
 
 async def test_a_lower_delay_does_not_end_the_rest_of_a_busy_host(make_world: MakeWorld) -> None:
@@ -280,7 +309,7 @@ async def test_a_pause_that_is_lifted_serves_again(world: World) -> None:
 async def test_lifting_a_pause_keeps_the_operators_delay(world: World) -> None:
     await world.put(*urls_of(3))
     await world.host("one.example", delay_ms=5000)
-    world.advance(5)
+    world.advance(10)
     first = await world.lease()
     await world.host("one.example", paused_until=(world.clock.now_at + DAY_S) * 1000)
     await world.host("one.example", paused_until=0)

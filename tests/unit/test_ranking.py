@@ -9,7 +9,7 @@ from service.domain import Floats, Model
 from service.policy.crawl_value import ceiling, crawl_value
 from service.policy.forecast import optimum
 from service.policy.interval import depth_at
-from service.policy.ranking import Ranking, local_value, rank, storable
+from service.policy.ranking import LEAST_IMPORTANCE, Ranking, local_value, rank, storable
 
 PAGES = 10_000
 
@@ -126,3 +126,13 @@ def test_storable_bounds_the_model_and_keeps_the_change_rate() -> None:
     np.testing.assert_allclose(stored.silent_rate, [1e-6, model.change_rate[1], 0.5])
     np.testing.assert_allclose(stored.signal_weight, [20.0, 0.0, 0.7])
     np.testing.assert_allclose(stored.signal_rate, [1.0, 0.0, 1.0])
+
+
+def test_an_importance_next_to_nothing_gives_numbers() -> None:
+    rates = np.array([1e-12, 1e-3, 1e4])
+    model = storable(Model(np.full(3, 1e-300), rates, np.zeros(3), np.zeros(3)))
+    assert np.all(model.importance == LEAST_IMPORTANCE)
+    for price in (1e-30, 1.0):
+        ranking = rank(price, model)
+        for column in (ranking.ceiling, ranking.base, ranking.slope, ranking.near, ranking.far):
+            assert np.all(np.isfinite(column))

@@ -69,6 +69,7 @@ def test_an_empty_variable_is_no_setting() -> None:
         ("bandwidth", "nan"),
         ("bandwidth", "inf"),
         ("bandwidth", "1e12"),
+        ("bandwidth", "1e-7"),
         ("lease_s", "0"),
         ("min_delay_s", "-1"),
         ("lookahead_s", "61"),

@@ -13,7 +13,7 @@
 --        gone (an update of no page), 'c' crowded (no free id); then the records of those with 'k' or 'm'.
 
 local ONLY_ADD, NOTHING_SAID, READ_BEFORE = 1, 14, 22  -- places in the alphabet of 'a', 'n' and 'v'
-local MOST_SPLITS = 4  -- of bins in one call: hosts of one size outgrow theirs at the same time
+local MOST_SPLITS = 2  -- of bins in one call: hosts of one size outgrow theirs at the same time
 local PATH_AT = HEAD_SIZE + 3  -- in the record of a new page: it counts no signals and has no etag
 local SIZES = '<I6dI4I4'  -- with what a packed host begins, up to its bins and pages
 local RESIZED = '<c' .. SERVED_SIZE .. 'I4I4c0'  -- a packed host: what comes before the sizes as in another, the rest

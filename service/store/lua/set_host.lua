@@ -1,24 +1,24 @@
 -- set_host: an operator's rules for one host.
 -- Promise: from the answer on, no page of the host is leased against the new rules. Safe to repeat.
 -- KEYS: the shard.
--- ARGV: now_ms or ''; host id; host name; default_rest_ms; msgpack {delay_ms (below 0: the default again), gap_ms,
---       paused_until}, only what changes.
+-- ARGV: now_ms or ''; host id; host name; default_rest_ms; how far ahead leases may lie, in ms; msgpack {delay_ms
+--       (below 0: the default again), gap_ms, paused_until}, only what changes.
 -- Reply: 'set'.
 
 -- The rest the last lease began, if one did, becomes as long as rests are now. Where that lease is not known, as it
--- began no rest or the host rests for another reason, it may have been just now.
-local function renew_rest(host, before, rest_ms, now)
+-- began no rest or the host rests for another reason, it may lie as far ahead as leases may.
+local function renew_rest(host, before, rest_ms, latest)
   if before > 0 and host.rest_until > max(host.busy_until, host.paused_until) then
     host.rest_until = min(floor(host.rest_until - before + rest_ms), LATEST)
   elseif rest_ms > before and (before == 0 and not host.is_new or host.rest_until > 0) then
-    rest_host(host, now + rest_ms)
+    rest_host(host, latest + rest_ms)
   end
 end
 
 register('set_host', function(keys, args)
   local shard, hid, default_rest_ms = keys[1], args[2], tonumber(args[4])
   local now, raw, offset, stale = enter(shard, args[1])
-  local changes = cmsgpack.unpack(args[5])
+  local changes = cmsgpack.unpack(args[6])
   local host = load_host(shard, hid) or new_host(hid, args[3])
   local before, paused_before = host_rest_ms(host, default_rest_ms), host.paused_until
   for field, value in pairs(changes) do host[field] = min(max(value, 0), LATEST) end
@@ -31,7 +31,7 @@ register('set_host', function(keys, args)
     host.rest_until, before = 0, 0
     rest_host(host, now)
   end
-  renew_rest(host, before, rest_ms, now)
+  renew_rest(host, before, rest_ms, now + args[5])
   local until_ms = math.max(host.paused_until, host.busy_until)
   if until_ms > now then rest_host(host, until_ms) end
   keep_host(shard, host)
