@@ -51,6 +51,7 @@ class Waiting:
 
     def take(self, leases: Leases) -> bool:
         """Keep what a call gave; whether another may give more."""
+        leases = leases[: self.next_count]  # an id that came with a larger number before has more
         is_full = len(leases) == self.next_count
         self.leases = self.leases + leases if self.leases else leases
         self.next_count = min(self._count - len(self.leases), self._most)

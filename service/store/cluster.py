@@ -142,18 +142,21 @@ class Cluster:
             await asyncio.shield(self._refreshing)
 
     async def _refresh(self) -> None:
-        """Take the word of the first node that answers; where it is behind, MOVED corrects it."""
+        """Take the word of the first node that knows of shards; where it is behind, MOVED corrects it."""
         for address in sorted(self._nodes, key=lambda a: a in self._silent):
             try:
                 (ranges,) = await self._nodes[address].send([("CLUSTER", "SLOTS")])
             except StoreUnavailable:
                 self._silent.add(address)
                 continue
-            if isinstance(ranges, list):
+            if isinstance(ranges, list) and ranges:
                 self._owners = _owners(ranges, asked=_host(address))
                 self._trouble = "no server of the cluster has this shard"
                 break
-            self._trouble = f"the store refused: {ranges}"
+            # One without shards knows no others: it has left, or has yet to join.
+            self._trouble = (
+                f"the store refused: {ranges}" if ranges else "no server of the cluster has shards"
+            )
         self._refreshed_at = asyncio.get_running_loop().time()
 
     def _node(self, address: str) -> Node:

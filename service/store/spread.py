@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from service import telemetry
 from service.clock import Clock
 from service.errors import StoreUnavailable
+from service.store.away import Away
 from service.store.connection import Server
+from service.store.filling import Filling, Served
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.offers import Offer, Offers, unused_tail
-from service.store.rows import PACKED, PRICED, SLOT, VALUE, Order, Row, read_leases, requests_for_pages
+from service.store.rows import PACKED, SLOT, Order, Row, read_leases, requests_for_pages
 from service.store.wire import pack, unpack
 
 SETTLED_WITHIN_S = 0.02  # so long the price may lag behind what is served where nobody asks for more
@@ -36,7 +37,8 @@ class Spread:
         self._clock = clock
         self._prefixes = shard_prefixes(shards)
         self._offers = Offers(shards)
-        self._unsettled = _Served()  # for the next `grant`
+        self._away = Away(server, self._prefixes)
+        self._unsettled = Served()  # for the next `grant`
         self._timer: asyncio.TimerHandle | None = None  # until they are settled without one
         self._settling: set[asyncio.Task[Any]] = set()  # held, or they might be collected
 
@@ -59,7 +61,7 @@ class Spread:
             # Though a slot is free: who asks is a retry, and its first try is still under way elsewhere.
             leases = [read_leases(raw) for raw in answers]
             return "leased" if served else word, retry_ms or TRIED_MS, leases, []
-        filled = _Filling(slots, wanted)
+        filled = Filling(slots, wanted)
         try:
             await self._fill(filled, now, now_ms, order.packed())
         finally:
@@ -76,27 +78,31 @@ class Spread:
             word = "leased"
         return word, retry_ms, leases, filled.parts[wanted:]
 
-    async def _fill(self, filled: _Filling, now: str, now_ms: float, order: bytes) -> None:
+    async def _fill(self, filled: Filling, now: str, now_ms: float, order: bytes) -> None:
         """Lease pages for the slots, asking again where somebody else was faster."""
         soon = self._offers.expect(len(filled.slots), now_ms)
         shards, least = self._offers.take_turns(len(filled.slots), soon)
-        asked = _look_at(self._offers.stale(now_ms)) | filled.take(shards)
+        asked = self._look_at(self._offers.stale(now_ms)) | filled.take(shards)
         await self._ask(filled, asked, least, now, now_ms, order)
         looked = set(asked)
         while missing := filled.missing:
             shards, least = self._offers.allot(missing, soon)
             # Nobody goes away empty before every shard has said so.
-            asked = filled.take(shards) or _look_at(set(range(len(self._prefixes))) - looked)
+            asked = filled.take(shards) or self._look_at(set(range(len(self._prefixes))) - looked)
             if not asked:
                 break
             await self._ask(filled, asked, least, now, now_ms, order)
             looked.update(asked)
-        if not filled.parts and filled.error is not None:
-            raise filled.error
+        if not filled.parts and self._away.shards:
+            raise next(iter(self._away.shards.values()))
+
+    def _look_at(self, shards: Iterable[int]) -> dict[int, list[float]]:
+        """Nothing is to be leased there, and nobody waits for those that are away."""
+        return {shard: [] for shard in shards if shard not in self._away.shards}
 
     async def _ask(
         self,
-        filled: _Filling,
+        filled: Filling,
         asked: dict[int, list[float]],
         least: float,
         now: str,
@@ -111,24 +117,24 @@ class Spread:
         replies = await self._server.call_each("lease", calls) if calls else []
         for (shard, slots), reply in zip(asked.items(), replies, strict=True):
             if isinstance(reply, Exception):
-                filled.error = StoreUnavailable(str(reply))
-                self._offers.note(shard, Offer(seen_ms=now_ms))
+                self._away.add(shard, StoreUnavailable(str(reply)))
+                self._offers.note(shard, Offer())
                 continue
             word, retry_ms, ranked_by, rows, worths = reply
             filled.add(read_leases(rows), slots, ranked_by.decode())
             self._offers.note(shard, Offer(unpack(worths), now_ms, word.decode(), float(retry_ms)))
 
-    def _settle_later(self, now: str, served: _Served) -> None:
+    def _settle_later(self, now: str, served: Served) -> None:
         """With the next `grant`, or by itself if none follows soon."""
         self._unsettled.add_all(served)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(SETTLED_WITHIN_S, self._settle_now, now)
 
-    def _take_unsettled(self) -> _Served:
+    def _take_unsettled(self) -> Served:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        unsettled, self._unsettled = self._unsettled, _Served()
+        unsettled, self._unsettled = self._unsettled, Served()
         return unsettled
 
     def _settle_now(self, now: str) -> None:
@@ -141,7 +147,7 @@ class Spread:
     async def _settle(
         self,
         now: str,
-        served: _Served,
+        served: Served,
         given: Sequence[tuple[str, bytes]] = (),
         after: float = 0.0,
         unused: int = 0,
@@ -157,68 +163,9 @@ class Spread:
 
     async def close(self) -> None:
         """Wait for what is still to be written."""
+        await self._away.close()
         self._settle_now(await self._clock.argument())
         await asyncio.gather(*self._settling, return_exceptions=True)
-
-
-def _look_at(shards: Iterable[int]) -> dict[int, list[float]]:
-    """Nothing is to be leased there."""
-    return {shard: [] for shard in shards}
-
-
-class _Served:
-    """Pages handed out that nobody was told of yet who keeps the price."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.values: dict[str, list[float]] = {}  # the price follows, by which value they are
-
-    def add(self, count: int, ranked_by: str, values: list[float]) -> None:
-        self.count += count
-        self.values.setdefault(ranked_by, []).extend(values)
-
-    def add_all(self, others: _Served) -> None:
-        self.count += others.count
-        for ranked_by, values in others.values.items():
-            self.add(0, ranked_by, values)
-
-    def packed(self) -> tuple[int, bytes]:
-        return self.count, pack(self.values)
-
-
-class _Filling:
-    """Slots on their way to pages."""
-
-    def __init__(self, slots: list[float], wanted: int) -> None:
-        """Somebody waits for so many of them; the others are filled only where all shards have plenty."""
-        self.slots = slots
-        self._wanted = wanted
-        self.open = list(slots)
-        self.used: set[float] = set()
-        self.parts: list[Row] = []
-        self.served = _Served()
-        self.error: StoreUnavailable | None = None
-
-    @property
-    def missing(self) -> int:
-        """Pages that somebody still waits for, as far as slots are left for them."""
-        return max(0, min(len(self.open), self._wanted - len(self.parts)))
-
-    def take(self, shards: list[int]) -> dict[int, list[float]]:
-        """The next slots by the shard each is for; they count as used until it says otherwise."""
-        taken: dict[int, list[float]] = defaultdict(list)
-        for shard, slot in zip(shards, self.open, strict=False):
-            taken[shard].append(slot)
-            self.used.add(slot)
-        self.open = self.open[len(shards) :]
-        return taken
-
-    def add(self, parts: list[Row], slots: list[float], ranked_by: str) -> None:
-        left = slots[len(parts) :]
-        self.used.difference_update(left)
-        self.open = sorted(self.open + left)
-        self.parts += parts
-        self.served.add(len(parts), ranked_by, [row[VALUE] for row in parts if row[PRICED]])
 
 
 def _share_out(

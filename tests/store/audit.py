@@ -112,16 +112,19 @@ class _ShardAudit:
         index = self.store.get(f"b:{host_id}", {})
         if index != (earliest if bins > 1 else {}):
             yield f"bins of {host_id} are indexed as {index}, are {earliest}"
-        yield from self._rest(host_id, host.rest_until_ms, min(earliest.values(), default=None))
+        yield from self._rest(host_id, host, min(earliest.values(), default=None))
 
-    def _rest(self, host_id: str, rest_until: float, due: float | None) -> Iterator[str]:
-        """A host waits by its best page; where that is due before its rest ends, by that end."""
+    def _rest(self, host_id: str, host: StoredHost, due: float | None) -> Iterator[str]:
+        """A host waits by its best page; where that is due before its rest ends, by that end. One without
+        pages may wait for its end.
+        """
+        rest_until = host.rest_until_ms
         if due is not None and NEW_PAGES < due < rest_until and rest_until > 0:
             self.turns[host_id] = rest_until
             if host_id in self.resting:
                 yield f"{host_id} takes turns, and rests until {self.resting[host_id]} besides"
         elif host_id in self.resting:  # its pages wait for the end of a rest, and its timer
-            if self.resting[host_id] != rest_until or due is None:
+            if self.resting[host_id] != rest_until or (due is None and host.pages):
                 yield f"{host_id} rests until {self.resting[host_id]}, is due at {due}, says {rest_until}"
         elif due is not None:
             self.awake[host_id] = due

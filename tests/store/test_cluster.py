@@ -38,6 +38,15 @@ MANY = hosts_of(40)
 Move = Callable[[LocalCluster, int, Member, Member], Awaitable[None]]
 
 
+@contextmanager
+def frozen(member: Member) -> Iterator[None]:
+    os.kill(member.process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(member.process.pid, signal.SIGCONT)
+
+
 @pytest.fixture
 async def world(cluster: LocalCluster) -> AsyncIterator[World]:
     world = World(emptied(cluster), ManualClock())
@@ -116,10 +125,9 @@ async def test_closing_leaves_no_connection_open(cluster: LocalCluster) -> None:
 async def test_a_frozen_primary_fails_only_its_own_shards(world: World, cluster: LocalCluster) -> None:
     """Real time is the subject: its shards fail by the deadline, the others answer meanwhile."""
     await world.put(*MANY)
-    frozen = cluster.owner(PREFIXES[0])
-    alive = [prefix for prefix in PREFIXES if cluster.owner(prefix) is not frozen]
-    os.kill(frozen.process.pid, signal.SIGSTOP)
-    try:
+    silent_one = cluster.owner(PREFIXES[0])
+    alive = [prefix for prefix in PREFIXES if cluster.owner(prefix) is not silent_one]
+    with frozen(silent_one):
         started = time.monotonic()
         calls = [([prefix], []) for prefix in PREFIXES]
         slow = asyncio.create_task(world.server.call_each("probe", calls))
@@ -128,12 +136,46 @@ async def test_a_frozen_primary_fails_only_its_own_shards(world: World, cluster:
         assert not slow.done()
         replies = dict(zip(PREFIXES, await slow, strict=True))
         assert time.monotonic() - started < DEADLINE_S + 1
-    finally:
-        os.kill(frozen.process.pid, signal.SIGCONT)
     assert all(replies[prefix] == [b"ready"] for prefix in alive)
     silent = [reply for prefix, reply in replies.items() if prefix not in alive]
     assert silent
     assert all(isinstance(reply, StoreUnavailable) for reply in silent)
+
+
+async def test_nobody_waits_again_for_a_primary_that_is_frozen(world: World, cluster: LocalCluster) -> None:
+    """Real time is the subject: the deadline is waited for once or twice, not by every request."""
+    await world.put(*hosts_of(60))
+    silent_one = next(member for member in cluster.primaries if member is not cluster.owner(CONTROL))
+    its = [url for url in hosts_of(60) if cluster.owner(world.prefix_of(url)) is silent_one]
+    assert its
+    with frozen(silent_one):
+        started = time.monotonic()
+        found = []
+        while len(found) < 60 - len(its):
+            world.advance(0.2)  # so that every shard is looked at each time
+            found += await world.next()
+        assert time.monotonic() - started < 3 * DEADLINE_S
+        world.advance(0.2)
+        with pytest.raises(StoreUnavailable):
+            await world.next()
+    deadline = time.monotonic() + 5 * DEADLINE_S
+    while len(found) < 60:
+        assert time.monotonic() < deadline
+        world.advance(0.2)
+        try:
+            found += await world.next()
+        except StoreUnavailable:
+            await asyncio.sleep(0.05)
+    assert {lease.url for lease in found} == set(hosts_of(60))
+
+
+async def test_a_node_without_shards_is_not_believed(cluster: LocalCluster, tmp_path: Path) -> None:
+    """It has left the cluster, or is yet to join."""
+    with LocalCluster(tmp_path, primaries=0) as strangers:
+        stranger = strangers.add()
+        server = Server(f"redis+cluster://{stranger.address},{cluster.primaries[0].address}", connections=4)
+        assert await server.call("probe", [PREFIXES[0]], []) == [b"ready"]
+        await server.close()
 
 
 async def test_workers_learn_and_sweep_on_a_cluster(world: World, cluster: LocalCluster) -> None:

@@ -228,7 +228,7 @@ async def test_a_delay_where_there_was_none_begins_now(make_world: MakeWorld) ->
 async def closest_after(world: World, *leases: Lease) -> float:
     """How long after the latest of these leases its host's next page may be fetched."""
     last = leases[-1]
-    for _ in range(600):
+    for _ in range(1800):
         for lease in await world.next():
             if lease.host == last.host:
                 return lease.not_before - last.not_before
@@ -469,3 +469,32 @@ async def test_signals_beyond_the_beginning_of_time_do_not_move_a_host_that_neve
     await audit(world.settings.redis_url, SHARDS)
     await world.crawl()
     await audit(world.settings.redis_url, SHARDS)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 30.0])
+async def test_a_host_whose_pages_are_removed_and_added_again_rests_on(
+    make_world: MakeWorld, seconds: float
+) -> None:
+    """After a lease, and after an answer that asked for more."""
+    world = await make_world(min_delay_s=10.0)
+    await world.put(*urls_of(2))
+    lease = await world.lease()
+    if seconds:
+        await world.report(lease, "busy", retry_after_s=seconds)
+    await world.delete(*urls_of(2))
+    assert (await world.why()).reason == "politeness"
+    await world.put(*urls_of(2))
+    await audit(world.settings.redis_url, SHARDS)
+    assert await closest_after(world, lease) >= max(10, seconds) - EXACT
+
+
+async def test_an_empty_host_is_forgotten_when_it_has_rested(make_world: MakeWorld) -> None:
+    world = await make_world(min_delay_s=10.0)
+    await world.put(*urls_of(2))
+    await world.lease()
+    await world.delete(*urls_of(2))
+    address = parse_url(urls_of(1)[0])
+    assert await world.frontier.read_host(address) is not None
+    world.advance(10)
+    assert await world.next() == []
+    assert await world.frontier.read_host(address) is None

@@ -8,7 +8,7 @@ from service.domain import LeaseKey
 from service.store.records import read_heads
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
-from tests.store.world import SHARDS, World, hosts_of, key_of, urls_of
+from tests.store.world import SHARDS, World, hosts_of, key_of, urls, urls_of
 
 PAGE = "https://one.example/"
 
@@ -226,3 +226,14 @@ async def snapshot(world: World) -> dict[str, bytes]:
     """Every key but the clocks."""
     keys = sorted(key for key in await world.keys() if not key.endswith(":meta"))
     return {key: await world.server.execute("DUMP", key) for key in keys}
+
+
+async def test_an_id_that_comes_again_with_fewer_pages_gets_no_more_than_those(
+    make_world: MakeWorld,
+) -> None:
+    world = await make_world(lookahead_s=1.0)
+    await world.put(*hosts_of(8))
+    first = await world.next(5, "name")
+    assert len(first) == 5
+    assert urls(await world.next(2, "name")) == urls(first)[:2]
+    assert urls(await world.next(5, "name")) == urls(first)

@@ -143,6 +143,9 @@ async def test_after_every_page_is_removed_nothing_of_them_is_left(make_world: M
     assert all(counts.values()), counts
     assert await world.delete(*pages) == ["deleted"] * len(pages)
     assert await audit(world.settings.redis_url, SHARDS) == dict.fromkeys(counts, 0)
+    world.advance(86400)
+    assert await world.next() == []  # until their rests are over hosts are remembered
+    assert await audit(world.settings.redis_url, SHARDS) == dict.fromkeys(counts, 0)
     left = {key.split(":", 2)[-1].split(":")[0] for key in await world.keys() if "control" not in key}
     assert left <= {"meta", "seen", "counted"}  # how many signals a source has sent is not of a page
 

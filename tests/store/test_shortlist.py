@@ -127,7 +127,7 @@ async def test_what_another_release_changed_meanwhile_is_seen(make_world: MakeWo
         assert (await world.lease()).url == urls[0]
         address = parse_url(urls[1])
         paused_until = (world.clock.now_at + 3600) * 1000
-        args = (f"{world.clock.now_at * 1000:.3f}", address.host_id, address.host, 0)
+        args = (f"{world.clock.now_at * 1000:.3f}", address.host_id, address.host, 0, 0)
         place = world.prefix_of(urls[1])
         client.execute_command(
             "FCALL", "set_host_0ther", 1, place, *args, pack({"paused_until": paused_until})

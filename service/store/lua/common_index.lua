@@ -40,7 +40,11 @@ end
 -- Puts a host where its best page says, or nowhere if no page waits.
 local function place_host(shard, host, due, now)
   local place, score
-  if due then place, score = place_of(host, due, now) end
+  if due then
+    place, score = place_of(host, due, now)
+  elseif host.pages == 0 and host.rest_until > (now or 0) then  -- it is forgotten when it has rested
+    place, score = 'resting', host.rest_until
+  end
   for _, name in ipairs(PLACES) do
     if name == place then
       redis.call('ZADD', shard .. ':' .. name, score, host.hid)
@@ -187,15 +191,28 @@ local function return_pages(shard, members, flag, now)
   end
 end
 
+-- Whether there is nothing to remember of a host but its rest.
+local function is_bare(host)
+  return host.pages == 0 and not host.delay_ms and host.gap_ms == 0 and host.paused_until == 0
+end
+
+local function forget_host(shard, hid)
+  redis.call('DEL', shard .. ':h:' .. hid, shard .. ':b:' .. hid)
+  redis.call('HDEL', shard .. ':hosts', hid)
+  redis.call('SREM', shard .. ':dirty', hid)
+end
+
 -- Lets what has come due by the clock happen, at most so many of each kind: leases expire, held pages return, rests end
--- that new pages wait for.
+-- that new pages wait for, or after which an empty host is forgotten.
 local function run_timers(shard, now, most)
   return_pages(shard, take_due(shard .. ':leases', now, most), LEASED, now)
   return_pages(shard, take_due(shard .. ':held', now, most), HELD, now)
   local rested, hosts = take_due(shard .. ':resting', now, most), {}
   for at, raw in ipairs(#rested > 0 and redis_call('HMGET', shard .. ':hosts', unpack(rested)) or {}) do
-    if raw then
-      local host = unpack_host(rested[at], raw)
+    local host = raw and unpack_host(rested[at], raw)
+    if host and is_bare(host) then
+      forget_host(shard, host.hid)
+    elseif host then
       host.moved = true
       hosts[#hosts + 1] = host
     end

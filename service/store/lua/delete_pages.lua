@@ -1,6 +1,6 @@
 -- delete_pages: removes pages of one shard and all that is kept of them.
 -- Promise: a removed page is in no sorted set, its lease is void, an empty host leaves nothing but the
--- settings an operator gave it. Safe to repeat.
+-- settings an operator gave it and, until it is over, its rest. Safe to repeat.
 -- KEYS: the shard.
 -- ARGV: now_ms or ''; msgpack [[host id, page id, path], ...].
 -- Reply: 'deleted', then per item 'deleted' or 'unknown'.
@@ -47,7 +47,7 @@ end
 
 register('delete_pages', function(keys, args)
   local shard = keys[1]
-  enter(shard, args[1])
+  local now, raw, offset, stale = enter(shard, args[1])
   local reply, hosts, highest = {'deleted'}, {}, 0
   for _, item in ipairs(cmsgpack.unpack(args[2])) do
     local hid, wanted_id, path = unpack(item)
@@ -63,12 +63,9 @@ register('delete_pages', function(keys, args)
   keep_tokens(shard, highest)
   for hid, host in pairs(hosts) do
     keep_host(shard, host)
-    index_host(shard, host)
-    if host.pages == 0 and not host.delay_ms and host.gap_ms == 0 and host.paused_until == 0 then
-      redis.call('DEL', shard .. ':h:' .. hid, shard .. ':b:' .. hid)
-      redis.call('HDEL', shard .. ':hosts', hid)
-      redis.call('SREM', shard .. ':dirty', hid)
-    end
+    index_host(shard, host, now)
+    if is_bare(host) and host.rest_until <= now then forget_host(shard, hid) end
   end
+  keep_clock(shard .. ':meta', raw, offset, stale)
   return reply
 end)
