@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from service.errors import StoreUnavailable
 from service.store.connection import Server
 
 ASK_AGAIN_S = 0.2
@@ -24,12 +23,12 @@ class Away:
         self._server = server
         self._prefixes = prefixes
         self._asking: asyncio.Task[None] | None = None
-        self.shards: dict[int, StoreUnavailable] = {}
+        self.shards: dict[int, str] = {}
 
-    def add(self, shard: int, error: StoreUnavailable) -> None:
+    def add(self, shard: int, error: str) -> None:
         """This shard does not answer."""
         if shard not in self.shards:
-            log.warning("shard_away", extra={"shard": shard, "error": str(error)})
+            log.warning("shard_away", extra={"shard": shard, "error": error})
         self.shards[shard] = error
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask_again())

@@ -94,7 +94,7 @@ class Spread:
             await self._ask(filled, asked, least, now, now_ms, order)
             looked.update(asked)
         if not filled.parts and self._away.shards:
-            raise next(iter(self._away.shards.values()))
+            raise StoreUnavailable(next(iter(self._away.shards.values())))
 
     def _look_at(self, shards: Iterable[int]) -> dict[int, list[float]]:
         """Nothing is to be leased there, and nobody waits for those that are away."""
@@ -117,7 +117,7 @@ class Spread:
         replies = await self._server.call_each("lease", calls) if calls else []
         for (shard, slots), reply in zip(asked.items(), replies, strict=True):
             if isinstance(reply, Exception):
-                self._away.add(shard, StoreUnavailable(str(reply)))
+                self._away.add(shard, str(reply))
                 self._offers.note(shard, Offer())
                 continue
             word, retry_ms, ranked_by, rows, worths = reply
