@@ -20,9 +20,7 @@ PAGES_PER_CALL = 64  # of one host
 HOST_WORK = 2  # a host costs as much as two of its pages
 WORK_PER_CALL = HOST_WORK + PAGES_PER_CALL  # about a millisecond; a part of a host leaves no room for another
 RANKED_AT_ONCE = 1000  # few enough that others wait for milliseconds only, enough to be worth a vector
-CALLS_PER_TRIP = (
-    4  # sent together: a server runs them, in one to two milliseconds, before it listens to others
-)
+CALLS_PER_TRIP = 4  # sent together: a server runs them, in a millisecond or two, before it listens to others
 TRIPS_AT_ONCE = 2  # the server has the next calls when it is done with some
 
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from service.errors import StoreUnavailable
 from service.store.connection import Server
 
 ASK_AGAIN_S = 0.2
@@ -42,9 +43,11 @@ class Away:
         while self.shards:
             await asyncio.sleep(ASK_AGAIN_S)
             asked = list(self.shards)
-            replies = await self._server.call_each(
-                "probe", [([self._prefixes[shard]], ()) for shard in asked]
-            )
+            calls = [([self._prefixes[shard]], ()) for shard in asked]
+            try:
+                replies = await self._server.call_each("probe", calls)
+            except StoreUnavailable:  # or nobody would ask these shards any more
+                continue
             for shard, reply in zip(asked, replies, strict=True):
                 if not isinstance(reply, Exception):
                     del self.shards[shard]

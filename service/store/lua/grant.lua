@@ -9,7 +9,7 @@
 --        first slot; gap_ms; msgpack [slots of request 1, ..., slots for those who may come]; then per request the answer
 --        it got, or ''.
 
-local UNDER_WAY_MS = 10000  -- longer than any takes; after which a try that was never settled may be repeated
+local UNDER_WAY_MS = 10000  -- longer than tries take as a rule; after which a try that was never settled may be repeated
 
 register('grant', function(keys, args)
   local control = keys[1]
