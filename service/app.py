@@ -14,12 +14,15 @@ from fastapi import FastAPI
 from service import __version__
 from service.api import (
     admin,
+    audit,
     dashboard,
+    forecast,
     health,
     leases,
     next,
     outcomes,
     pages,
+    parked,
     problems,
     requests,
     signals,
@@ -75,7 +78,21 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
         redirect_slashes=False,
     )
     problems.install(app)
-    for module in (next, outcomes, leases, signals, requests, pages, admin, sources, health, dashboard):
+    for module in (
+        next,
+        outcomes,
+        leases,
+        signals,
+        requests,
+        pages,
+        admin,
+        forecast,
+        parked,
+        sources,
+        audit,
+        health,
+        dashboard,
+    ):
         app.include_router(module.router)
     app.add_middleware(RequestContext)
     _describe(app)

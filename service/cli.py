@@ -17,6 +17,7 @@ from service.store.keyring import ROLES, Keyring
 
 COMMANDS = {
     "up": "everything in one: embedded store, API and workers",
+    "demo": "`up` with a small synthetic web and crawlers, so that there is something to look at",
     "serve": "the API only, on an existing store (FRESHET_REDIS_URL)",
     "work": "the workers only, on an existing store (FRESHET_REDIS_URL)",
     "import": "add or update pages from a file of URLs or NDJSON, one per line",
@@ -57,6 +58,10 @@ def _run(options: argparse.Namespace) -> int:
         from service.supervisor import up
 
         return up(settings)
+    if options.command == "demo":
+        from loadtest.demo import demo
+
+        return demo(settings)
     if options.command == "keys":
         from service.keychain import manage_keys
 
@@ -152,5 +157,7 @@ def _processes(text: str) -> int:
 def _add_key_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("action", choices=("create", "list", "revoke"), help="what to do")
     command.add_argument("--name", default="", help="whose key it is, for `create`")
-    command.add_argument("--role", choices=ROLES, default="operator", help="what it may do, for `create`")
+    command.add_argument(
+        "--role", choices=ROLES, default="operator", help="what it may do, for `create` (default: everything)"
+    )
     command.add_argument("--id", default="", help="which key, for `revoke`")

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import chain
 
 from service import telemetry
-from service.domain import Nothing
+from service.domain import UNDER_WAY, Nothing
 from service.stock import GiveBack, Stock
 from service.waiting import Answer, Ask, Give, Leases, Waiting, give_all, next_group
 
@@ -29,6 +29,7 @@ WORTH_A_CALL = PAGES_PER_CALL // 2  # pages that somebody waits for or will
 CALLS_AT_ONCE = 2  # the store has the next call when it is done with one
 FEW = 16  # requests that are not shared out among calls: a call has a cost of its own
 LONG_S = 1.0  # for a call that fails: the store does not answer, and nobody need wait for that twice
+UNDER_WAY_S = 0.05  # after which one whose first try is under way asks again
 CLOSE_S = 0.25  # that pages on their way to the stock are waited for at the end
 LONGEST_SLEEP_S = 0.25  # so that a dial turned up elsewhere is noticed while waiting for a far slot
 
@@ -114,7 +115,7 @@ class Dispatcher:
         self._fresh = []
         self._hand_out(now)
         while self._may_call():
-            group = next_group(self._queue, self._share(), self._most)
+            group = next_group(self._queue, self._share(), self._most, self._forget_if_gone)
             room = PAGES_PER_CALL - sum(waiting.next_count for waiting in group)
             ahead = max(0, min(self._stock.lacks(), room))
             if group or ahead:
@@ -135,7 +136,7 @@ class Dispatcher:
         answered: list[tuple[Waiting, Answer]] = []
         others: deque[Waiting] = deque()
         for waiting in self._queue:
-            if waiting.is_gone:
+            if self._forget_if_gone(waiting):
                 continue
             if not waiting.is_plain or (lease := self._stock.take(now)) is None:
                 others.append(waiting)
@@ -175,9 +176,7 @@ class Dispatcher:
         return any(waiting.request_id in tries for waiting in self._queue)
 
     def _share(self) -> int:
-        """Requests for one call: not all, unless they are few. The store would have nothing to do while their
-        answers are made, and this process nothing before.
-        """
+        """Requests for one call: not all, unless they are few, or process and store idle by turns."""
         others = sum(map(len, self._under_way)) or (self._answering if self._beside else 0)
         return max(FEW, math.ceil((len(self._queue) + others) / CALLS_AT_ONCE))
 
@@ -189,7 +188,8 @@ class Dispatcher:
             answers, spare, nothing = await self._serve([waiting.ask() for waiting in group], ahead)
             answered = self._sort_out(group, answers, nothing)
         except Exception as error:
-            answered = [(waiting, waiting.leases or error) for waiting in (*group, *self._in_vain(since))]
+            failed = [*group, *self._in_vain(since)]
+            answered = [(each, each.leases or error) for each in failed if not self._forget_if_gone(each)]
         finally:
             self._under_way.remove(group)
             self._stock.add(ahead, spare, since)
@@ -211,16 +211,27 @@ class Dispatcher:
         """Who is to be answered; who may get more joins the queue again, who may wait is asked for later."""
         now = asyncio.get_running_loop().time()
         answered: list[tuple[Waiting, Answer]] = []
+        if any(leases is UNDER_WAY for leases in answers):
+            nothing = Nothing(nothing.reason, max(nothing.retry_after_s, UNDER_WAY_S))
         retry_at = now + min(nothing.retry_after_s, LONGEST_SLEEP_S)
         for waiting, leases in zip(group, answers, strict=True):
-            if waiting.take(leases) and not waiting.is_gone:
+            is_whole = leases is not UNDER_WAY  # else its last part is for the first try to get
+            if is_whole and waiting.take(leases) and not waiting.is_gone:
                 self._queue.append(waiting)
-            elif waiting.leases or waiting.deadline <= now:
-                answered.append((waiting, waiting.leases or nothing))
+            elif self._forget_if_gone(waiting):
+                continue
+            elif (is_whole and waiting.leases) or waiting.deadline <= now:
+                answered.append((waiting, (is_whole and waiting.leases) or nothing))
             else:
                 self._patient.append(waiting)
                 self._retry_by(min(retry_at, waiting.deadline))
         return answered
+
+    def _forget_if_gone(self, waiting: Waiting) -> bool:
+        """Whether the caller hung up: nobody saw its leases, and without an id nobody asks for them again."""
+        if waiting.is_gone and not waiting.request_id:
+            self._stock.give_back(waiting.leases)
+        return waiting.is_gone
 
     def _retry_by(self, when: float) -> None:
         """Ask again for those who wait: when there may be something, or when one has waited long enough."""

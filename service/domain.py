@@ -9,7 +9,7 @@ seconds, durations end in `_s`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NewType
+from typing import Any, NewType
 
 import numpy as np
 from msgspec import Struct
@@ -83,6 +83,9 @@ class Nothing:
 
     reason: str  # pace, politeness, no-pages or paused
     retry_after_s: float
+
+
+UNDER_WAY: list[Any] = []  # the leases of who tries again while a first try is under way; told by identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,7 @@ class NewPage(Struct, frozen=True, gc=False):
 
     address: Address
     belief: Belief
-    fixed: bool
+    fixed: bool | None  # None: as it is
     min_crawls_per_day: float | None = None  # None: as it is; 0: no floor of its own
 
 

@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -29,6 +30,7 @@ SOCKET_PATH_BYTES = 100  # the kernel's limit is 104 on macOS and 108 on Linux
 START_TIMEOUT_S = 300.0  # a large append-only file loads for minutes
 STOP_TIMEOUT_S = 10.0
 POLL_S = 0.02
+LOCK, LOG_FOLDER = "freshet.lock", "appendonlydir"
 
 CONFIG = """\
 port 0
@@ -39,6 +41,7 @@ save ""
 appendonly yes
 appendfsync everysec
 aof-use-rdb-preamble yes
+auto-aof-rewrite-min-size 512mb
 maxmemory-policy noeviction
 hash-max-listpack-value 512
 hash-max-listpack-entries 256
@@ -90,7 +93,7 @@ class EmbeddedServer:
             raise EmbeddedServerError("start the embedded server from the main thread")
         with contextlib.ExitStack() as undo:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            undo.callback(os.close, _lock(self.data_dir / "freshet.lock"))
+            undo.callback(os.close, _lock(self.data_dir / LOCK))
             self._stop_orphan()
             self._child = self._spawn()
             undo.callback(self._stop_child)
@@ -150,11 +153,20 @@ class EmbeddedServer:
             time.sleep(POLL_S)
 
 
-def store_url(settings: Settings, stack: contextlib.ExitStack) -> str:
-    """The store a command works on: the one named, the embedded one that runs, or one started for it."""
+def store_url(settings: Settings, stack: contextlib.ExitStack, *, may_make: bool = False) -> str:
+    """The store a command works on: the one named, the embedded one that runs, or one started for it.
+
+    A command that only reads must not take a new, empty store for the one that was meant.
+    """
     if settings.redis_url:
         return settings.redis_url
     server = EmbeddedServer(settings.data_dir)
+    if not any((server.data_dir / name).exists() for name in (LOCK, LOG_FOLDER)):
+        if not may_make:
+            raise EmbeddedServerError(
+                f"there is no store in {server.data_dir}: name its folder (--data-dir) or FRESHET_REDIS_URL"
+            )
+        print(f"a new store in {server.data_dir}", file=sys.stderr)
     with contextlib.suppress(DataDirInUse):
         stack.enter_context(server)
     return server.url

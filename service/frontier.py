@@ -40,7 +40,8 @@ from service.store.offers import FEW_SHARDS
 from service.store.pages import Groups, Pages, PageState
 from service.store.records import read_record
 from service.store.rows import Order, Row, outcome_row, requests_row, signal_row, unused_row
-from service.store.shards import Shards
+from service.store.shards import Listed, Shards
+from service.store.trail import Change, last_changes
 from service.sums import read_said
 from service.waiting import Ask, Give, Leases, Waiting
 
@@ -50,6 +51,7 @@ class Frontier:
 
     def __init__(self, server: Server, clock: Clock, settings: Settings) -> None:
         self.settings = settings
+        self._server = server
         self.control = Control(server, clock)
         self.shards = Shards(server, settings.shards)
         self.observations = Observations(server, settings.shards)
@@ -65,6 +67,7 @@ class Frontier:
             beside=beside,
         )
         self._register = Register(self._pages, self.control, settings.shards)
+        self.looking = asyncio.Lock()  # held by who asks for much work (`outlook.py`)
         self.prepared = False
 
     async def prepare(self) -> None:
@@ -143,10 +146,20 @@ class Frontier:
         await self._outlast_stocks()
         return words
 
+    async def park(self, addresses: Sequence[Address], *, parks: bool) -> list[str]:
+        """Give pages up or take them back: 'parked' or 'released' per page, else 'unmoved' or 'unknown'."""
+        items = [(a.host_id, a.page_id, a.path) for a in addresses]
+        call = partial(self._pages.park, parks=parks)
+        return await self._by_shard([a.host_id for a in addresses], items, call)
+
     async def inspect(self, address: Address) -> PageState | None:
         """One page at one moment; one round trip."""
         shard = shard_of(address.host_id, self.settings.shards)
         return await self._pages.inspect(shard, address.host_id, address.page_id, address.path)
+
+    async def inspect_each(self, shard: int, ids: Sequence[tuple[str, int]]) -> list[PageState | None]:
+        """Pages of a shard by host id and page id; a round trip for a few of them."""
+        return await self._pages.inspect_each(shard, ids)
 
     async def estimate(self, address: Address, state: PageState) -> tuple[Estimate, tuple[int, ...]]:
         """What was learned of a page and how firmly, by source; four round trips."""
@@ -164,7 +177,7 @@ class Frontier:
             total.merge(Calibration.read(raw))
         return total
 
-    async def set_host(self, address: Address, changes: dict[str, float]) -> None:
+    async def set_host(self, address: Address, changes: dict[str, float], actor: str = "") -> None:
         """Rules for one host, obeyed from the answer on; one round trip, and until no process has pages left
         that it leased ahead before.
         """
@@ -176,6 +189,7 @@ class Frontier:
             changes,
             rest_s=self.settings.min_delay_s,
             ahead_s=self.settings.lookahead_s + HOLD_S,
+            actor=actor,
         )
         await self._outlast_stocks()
 
@@ -184,16 +198,22 @@ class Frontier:
         shard, now_at = shard_of(address.host_id, self.settings.shards), await self.control.now()
         return await self.shards.read_host(shard, address.host_id, self.settings.min_delay_s, now_at)
 
-    async def list_host(self, address: Address, cursor: int) -> tuple[list[bytes], int | None] | None:
-        """Some records of a host's pages and where to go on; two round trips."""
+    async def list_host(self, address: Address, cursor: int) -> tuple[list[Listed], int | None] | None:
+        """Some of a host's pages and where to go on; a few round trips."""
         shard = shard_of(address.host_id, self.settings.shards)
         return await self.shards.list_host(shard, address.host_id, cursor)
 
-    async def set_bandwidth(self, crawls_per_second: float, expected: int | None) -> Bandwidth:
+    async def set_bandwidth(
+        self, crawls_per_second: float, expected: int | None, actor: str = ""
+    ) -> Bandwidth:
         """Turn the dial; as `set_host`."""
-        bandwidth = await self.control.set_bandwidth(crawls_per_second, expected=expected)
+        bandwidth = await self.control.set_bandwidth(crawls_per_second, expected=expected, actor=actor)
         await self._outlast_stocks()
         return bandwidth
+
+    async def last_changes(self, most: int) -> list[Change]:
+        """Who changed what, the latest first; one round trip."""
+        return await last_changes(self._server, self.settings.shards, most)
 
     async def _outlast_stocks(self) -> None:
         if self.settings.ahead_s:

@@ -15,7 +15,8 @@ from service.store.keyring import Keyring
 def manage_keys(settings: Settings, action: str, name: str, role: str, key_id: str) -> int:
     """The exit code; prints what was asked for."""
     with ExitStack() as stack:
-        return asyncio.run(_manage(store_url(settings, stack), action, name, role, key_id))
+        url = store_url(settings, stack, may_make=action == "create")
+        return asyncio.run(_manage(url, action, name, role, key_id))
 
 
 async def _manage(url: str, action: str, name: str, role: str, key_id: str) -> int:

@@ -19,6 +19,7 @@ from service.errors import SchedulerError
 from service.store.records import CRAWLED, FIXED, LEASED, PARKED, STARTED, read_record
 
 DAY_S = 86400.0
+PARKED_STATE = "parked"
 
 
 class InvalidLine(SchedulerError):
@@ -26,7 +27,7 @@ class InvalidLine(SchedulerError):
 
 
 class PageLine(PageInput, forbid_unknown_fields=True, omit_defaults=True):
-    """A page with its state; `state` itself is read by people only."""
+    """A page with its state; of `state` only whether it was given up comes back."""
 
     last_crawled_at: Instant | None = None
     etag: Short | None = None
@@ -37,17 +38,23 @@ class PageLine(PageInput, forbid_unknown_fields=True, omit_defaults=True):
 _decoder = msgspec.json.Decoder(PageLine)
 
 
-def read_line(line: bytes) -> tuple[NewPage, NewOutcome | None]:
-    """The page, and the crawl that is known of it; SchedulerError with what is wrong with the line."""
+def read_line(line: bytes) -> tuple[NewPage, NewOutcome | None, bool]:
+    """The page, the crawl that is known of it, and whether it was given up; SchedulerError with what is
+    wrong with the line.
+    """
     try:
         item = _decoder.decode(line) if line.startswith(b"{") else PageLine(line.decode())
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidLine(str(error)) from None
     page = read_page(item)
+    return page, _crawl_of(item, page), item.state == PARKED_STATE
+
+
+def _crawl_of(item: PageLine, page: NewPage) -> NewOutcome | None:
     crawled_at = parse_instant(item.last_crawled_at)
     if crawled_at is None:
-        return page, None
-    return page, NewOutcome(
+        return None
+    return NewOutcome(
         lease=None,
         address=page.address,
         fetched_at=crawled_at,
@@ -71,10 +78,10 @@ def write_line(host: str, raw: bytes) -> bytes:
         precision=float(model.precision[0]) if known else None,
         recall=float(model.recall[0]) if known else None,
         min_crawls_per_day=record.min_crawls_per_day or None,
-        fixed=bool(record.flags & FIXED),
+        fixed=True if record.flags & FIXED else None,
         last_crawled_at=render_ms(record.crawled_at_ms) if record.flags & CRAWLED else None,
         etag=record.etag or None,
         last_modified=render_instant(record.modified) if record.modified else None,
-        state="leased" if record.flags & LEASED else "parked" if record.flags & PARKED else "waiting",
+        state="leased" if record.flags & LEASED else PARKED_STATE if record.flags & PARKED else "waiting",
     )
     return msgspec.json.encode(line) + b"\n"

@@ -20,7 +20,6 @@ from service.store.records import FIXED, STARTED, first_dues, new_heads, read_he
 
 REPLACE, ONLY_ADD, NOTHING_SAID, READ_BEFORE = b"ranv"  # as capitals where a floor is said
 CAPITAL = ord("a") - ord("A")
-KEPT = FIXED | STARTED  # what stays of a page of whose model nothing new is said
 NO_MODEL = 1.0, 0.0, 0.0, 0.0  # in the place of one that is refused
 SAMPLE = 32  # pages that tell whether a batch says the same of many
 Terms = tuple[Price, Valuation | None]
@@ -42,7 +41,7 @@ def distinct(pages: Sequence[NewPage]) -> tuple[Sequence[NewPage], Sequence[int]
     """
     if len({_saying(page) for page in pages[:SAMPLE]}) == SAMPLE:
         return pages, range(len(pages))
-    places: dict[tuple[Belief, bool, float | None], int] = {}
+    places: dict[tuple[Belief, bool | None, float | None], int] = {}
     examples: list[NewPage] = []
     which: list[int] = []
     for page in pages:
@@ -53,7 +52,7 @@ def distinct(pages: Sequence[NewPage]) -> tuple[Sequence[NewPage], Sequence[int]
     return examples, which
 
 
-def _saying(page: NewPage) -> tuple[Belief, bool, float | None]:
+def _saying(page: NewPage) -> tuple[Belief, bool | None, float | None]:
     return page.belief, page.fixed, page.min_crawls_per_day
 
 
@@ -61,11 +60,11 @@ def first_sayings(pages: Sequence[NewPage], terms: Terms) -> Sayings:
     """What is said of pages that may be new."""
     said = np.array([_numbers(page, page.belief) for page in pages], dtype=np.float64).reshape(-1, 7)
     models, refused = models_said(said[:, :5], [page.belief for page in pages])
-    is_said, fixed = ~np.isnan(said), said[:, 6] != 0
+    is_said, fixed = ~np.isnan(said), said[:, 6] == 1
     starts, floor_said = is_said[:, 1:5].any(axis=1), is_said[:, 5]
     # Without a value to rank by, known pages come back, so that their ranking can be kept.
     whole = is_said[:, :4].all(axis=1) & (terms[1] is not None)
-    silent = ~(is_said[:, 0] | starts | floor_said | fixed)
+    silent = ~(is_said[:, 0] | starts | floor_said | is_said[:, 6])
     hows = np.where(whole, REPLACE, np.where(silent, NOTHING_SAID, ONLY_ADD)) - CAPITAL * floor_said
     flags = np.where(fixed, FIXED, np.where(starts, STARTED, 0))
     floors = np.where(floor_said, said[:, 5], 0.0)
@@ -98,7 +97,7 @@ def merged_sayings(pages: Sequence[NewPage], records: Sequence[bytes], terms: Te
         except InvalidModel as error:
             models.append(NO_MODEL)
             refused[at] = str(error)
-        flags.append(_flags(page) | record.flags & (KEPT if page.belief.says_nothing_of_model else FIXED))
+        flags.append(_flags_after(page, record.flags))
     known = read_heads(records)
     kept = None if terms[1] else known["ranking"]
     floors = [page.min_crawls_per_day or 0.0 for page in pages]
@@ -123,8 +122,10 @@ def _rows(
     return new_heads(ranking, rows, flags=flags, floors=floors, versions=versions), first_dues(rows)
 
 
-def _flags(page: NewPage) -> int:
-    """How firmly the page's model is held: a user's truth, a user's starting belief, or neither."""
-    if page.fixed:
+def _flags_after(page: NewPage, known: int) -> int:
+    """How firmly a known page's model is held: a user's truth, a user's starting belief, or neither."""
+    is_whole = None not in _numbers(page, page.belief)[:4]  # and so replaces what was known
+    if page.fixed or (page.fixed is None and not is_whole and known & FIXED):
         return FIXED
-    return 0 if page.belief.says_nothing_of_model else STARTED
+    says_nothing = page.belief.says_nothing_of_model
+    return known & STARTED if says_nothing and not known & FIXED else STARTED

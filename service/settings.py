@@ -52,7 +52,7 @@ class Settings:
     reprice_s: float = _setting(
         30.0, "seconds within which every page is ranked by a current price", 0.1, 3600
     )
-    worker_share: float = _setting(0.4, "share of the store's time one worker may take", 0.01, 1)
+    worker_share: float = _setting(0.5, "share of the store's time one worker may take", 0.01, 1)
     half_life_crawls: float = _setting(40.0, "crawls after which an observation counts half", 1, 1e6)
     durability: str = _setting("local", "what an acknowledgement promises: memory or local")
 

@@ -23,6 +23,7 @@ async def gather_status(frontier: Frontier) -> dict[str, Any]:
         "pages": pages,
         "next_pages_total": await frontier.control.granted(),
         "leases": sum(shard.leases for shard in shards),
+        "parked": sum(shard.parked for shard in shards),
         "bandwidth_crawls_per_second": bandwidth.crawls_per_second,
         "price": price.served,
         "due_price": price.due,
@@ -70,6 +71,7 @@ def set_gauges(status: dict[str, Any]) -> None:
     unknown = float("nan")
     telemetry.PAGES.set(status["pages"])
     telemetry.LEASES.set(status["leases"])
+    telemetry.PARKED.set(status["parked"])
     telemetry.BANDWIDTH.set(status["bandwidth_crawls_per_second"])
     telemetry.PRICE.set(status["price"])
     telemetry.EXPECTED_FRESHNESS.set(_or(status["expected_freshness"], unknown))

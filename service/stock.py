@@ -98,8 +98,12 @@ class Stock:
         old: list[Lease] = []
         while self._held and self._held[0][0] <= instant:
             old.append(self._held.popleft()[1])
-        if old:
-            task = asyncio.create_task(self._return(old))
+        self.give_back(old)
+
+    def give_back(self, leases: list[Lease]) -> None:
+        """Nobody gets these."""
+        if leases:
+            task = asyncio.create_task(self._return(leases))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 

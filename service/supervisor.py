@@ -21,6 +21,7 @@ from service.cli import as_environment, refuse_open_door
 from service.embedded import EmbeddedServer
 from service.errors import SchedulerError
 from service.settings import Settings
+from service.store.upkeep import tended
 
 log = logging.getLogger("freshet.up")
 READY_S = 60.0
@@ -86,6 +87,7 @@ def up(settings: Settings) -> int:
                 server = stack.enter_context(EmbeddedServer(settings.data_dir))
                 settings = dataclasses.replace(settings, redis_url=server.url)
                 parts.append(_Part("the store", server.revive, lambda: server.exit_code))
+                stack.enter_context(tended(server.socket_path, lambda: server.pid))
             refuse_open_door(settings)
             parts += [_start(stack, command, settings) for command in ("serve", "work")]
             _wait_ready(settings, parts)

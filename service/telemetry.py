@@ -12,6 +12,7 @@ _FAST = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 
 
 PAGES = Gauge("freshet_pages", "Pages registered.", registry=REGISTRY)
 LEASES = Gauge("freshet_leases", "Pages on lease.", registry=REGISTRY)
+PARKED = Gauge("freshet_parked", "Pages given up on.", registry=REGISTRY)
 BANDWIDTH = Gauge("freshet_bandwidth_crawls_per_second", "Crawls per second allowed.", registry=REGISTRY)
 PRICE = Gauge("freshet_price", "Crawl value being served.", registry=REGISTRY)
 EXPECTED_FRESHNESS = Gauge(

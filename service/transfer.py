@@ -19,6 +19,7 @@ from typing import BinaryIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from service.address import Address
 from service.clock import ServerClock
 from service.domain import NewOutcome, NewPage
 from service.embedded import store_url
@@ -59,7 +60,7 @@ def import_pages(settings: Settings, path: str, processes: int) -> int:
     """Put every line of a file into the register; 1 if any was refused. Safe to repeat."""
     total = Tally()
     with ExitStack() as stack:
-        settings = replace(settings, redis_url=store_url(settings, stack))
+        settings = replace(settings, redis_url=store_url(settings, stack, may_make=True))
         asyncio.run(_prepare(settings))
         stream = sys.stdin.buffer if path == "-" else stack.enter_context(Path(path).open("rb"))
         length = os.fstat(stream.fileno()).st_size if path != "-" else None
@@ -137,6 +138,7 @@ def put_block(settings: Settings, block: Block) -> Tally:
     numbers: list[int] = []
     pages: list[NewPage] = []
     crawls: list[NewOutcome] = []
+    parked: list[Address] = []
     for number, line in block:
         text = line.strip()
         if not text:
@@ -144,7 +146,7 @@ def put_block(settings: Settings, block: Block) -> Tally:
         try:
             if len(line) > MOST_LINE_BYTES:
                 raise SchedulerError(f"longer than {MOST_LINE_BYTES} bytes")
-            page, crawl = read_line(text)
+            page, crawl, is_parked = read_line(text)
         except SchedulerError as error:
             tally.refused.append((number, str(error)))
             continue
@@ -152,13 +154,17 @@ def put_block(settings: Settings, block: Block) -> Tally:
         pages.append(page)
         if crawl:
             crawls.append(crawl)
-    words = asyncio.run(_put(settings, pages, crawls))
+        if is_parked:
+            parked.append(page.address)
+    words = asyncio.run(_put(settings, pages, crawls, parked)) if pages else []
     tally.added, tally.updated = words.count("added"), words.count("updated")
     tally.refused += [(n, w) for n, w in zip(numbers, words, strict=True) if w not in ("added", "updated")]
     return tally
 
 
-async def _put(settings: Settings, pages: list[NewPage], crawls: list[NewOutcome]) -> list[str]:
+async def _put(
+    settings: Settings, pages: list[NewPage], crawls: list[NewOutcome], parked: list[Address]
+) -> list[str]:
     server = Server(settings.redis_url)
     try:
         clock = ServerClock()
@@ -167,6 +173,8 @@ async def _put(settings: Settings, pages: list[NewPage], crawls: list[NewOutcome
         words = await register.put(pages, ranked_at_once=len(pages))  # nobody else waits for this process
         for at in range(0, len(crawls), OUTCOMES_PER_CALL):
             await frontier.record_outcomes(crawls[at : at + OUTCOMES_PER_CALL])
+        if parked:
+            await frontier.park(parked, parks=True)
         return words
     finally:
         await server.close()
@@ -186,12 +194,13 @@ def export_pages(settings: Settings, path: str) -> int:
     with ExitStack() as stack:
         settings = replace(settings, redis_url=store_url(settings, stack))
         stream = sys.stdout.buffer if path == "-" else stack.enter_context(Path(path).open("wb"))
-        asyncio.run(_export(settings, stream, stack.enter_context(_progress("export"))))
+        written = asyncio.run(_export(settings, stream, stack.enter_context(_progress("export"))))
         stream.flush()
+    print(f"{written} pages", file=sys.stderr)
     return 0
 
 
-async def _export(settings: Settings, stream: BinaryIO, progress: Progress) -> None:
+async def _export(settings: Settings, stream: BinaryIO, progress: Progress) -> int:
     server = Server(settings.redis_url, connections=4)
     try:
         frontier = Frontier(server, ServerClock(), settings)
@@ -204,6 +213,7 @@ async def _export(settings: Settings, stream: BinaryIO, progress: Progress) -> N
                 stream.write(b"".join(lines))
                 written += len(lines)
                 progress.update(task, completed=written, pages=written)
+        return written
     finally:
         await server.close()
 

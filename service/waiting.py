@@ -39,7 +39,7 @@ class Waiting:
         self.deadline = deadline
         self._give = give
         self.leases: Leases = []
-        self.is_gone = False  # the caller hung up; what is leased for it already runs out by itself
+        self.is_gone = False  # the caller hung up
         # Pages of its next call: the same in every try, so that a retry finds what each call gave.
         self.next_count = min(count, most)
 
@@ -76,12 +76,14 @@ def _drop(_: Answer) -> None:
     pass
 
 
-def next_group(queue: deque[Waiting], most: int, room: int) -> list[Waiting]:
+def next_group(
+    queue: deque[Waiting], most: int, room: int, forget_if_gone: Callable[[Waiting], bool]
+) -> list[Waiting]:
     """The first of the queue, at most so many, whose pages one call gives; none of those who hung up."""
     group: list[Waiting] = []
     while queue and len(group) < most and queue[0].next_count <= room:
         waiting = queue.popleft()
-        if not waiting.is_gone:
+        if not forget_if_gone(waiting):
             room -= waiting.next_count
             group.append(waiting)
     return group

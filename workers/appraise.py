@@ -25,9 +25,10 @@ from service.store.records import (
     read_heads,
 )
 from workers.explore import Unseen
+from workers.sample import Sample
 
 READY = 48  # pages that should stand above the due price: the candidates a script compares
-HELD_BACK_MS = 60_000.0  # a host whose rest ended longer ago is not what politeness holds back
+HELD_BACK_MS = 10_000.0  # a host whose rest ended longer ago is not what politeness holds back
 MOVED = 0.02  # a price this far (relative) from the one a page is ranked by calls for a new ranking
 
 
@@ -40,6 +41,7 @@ class Seen:
     fresh: float = 0.0  # importance of the copies expected fresh
     weight: float = 0.0  # importance of all pages
     unseen: Unseen = field(default_factory=Unseen)
+    sample: Sample = field(default_factory=Sample)
     top: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, dtype=np.float32))
 
 
@@ -63,6 +65,7 @@ def look(bins: list[Bin], valuation: Valuation, now_at: float, seen: Seen) -> tu
     waiting = crawled & ((heads["flags"] & (LEASED | PARKED | HELD)) == 0)
     seen.pages += len(heads)
     seen.unseen.look(bins, heads, now_at)
+    seen.sample.look(heads)
     fresh = np.where(crawled, np.exp(-model.silent_rate * effective_s), 0)
     seen.fresh += float(np.sum(model.importance * fresh))
     seen.weight += float(np.sum(model.importance))

@@ -107,6 +107,7 @@ class Repricer:
             fresh_weight=seen.fresh,
             weight=seen.weight,
             top=seen.top.tobytes(),
+            sample=(seen.sample.pages, seen.sample.models),
         )
         await self._aim(sweep.price)
         await self._explore(shard, seen.unseen, policy, now_at)

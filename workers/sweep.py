@@ -29,15 +29,16 @@ class Sweep:
         """All of it but the pages not seen for long: half a shard has enough of those."""
         seen = self.seen
         figures = (seen.pages, seen.renewed, seen.fresh, seen.weight, seen.top.tolist())
-        return pack([astuple(self.price), self.begun_at, astuple(self.place), figures])
+        return pack([astuple(self.price), self.begun_at, astuple(self.place), figures, seen.sample.keep()])
 
     def take_up(self, raw: bytes) -> None:
         """Go on with what an earlier sweep had begun, unless the price has moved since."""
-        price, begun_at, place, (pages, renewed, fresh, weight, top) = unpack(raw)
-        begun = Price(*price)
-        if not is_near(begun, self.price):
-            return
-        self.price, self.begun_at, self.place = begun, begun_at, Place(*place)
+        price, begun_at, place, (pages, renewed, fresh, weight, top), sample = unpack(raw)
+        begun, place = Price(*price), Place(*place)
+        if place == START or not is_near(begun, self.price):
+            return  # it begins anew, so nothing it had seen counts
+        self.seen.sample.take_up(*sample)
+        self.price, self.begun_at, self.place = begun, begun_at, place
         self.seen.pages, self.seen.renewed = pages, renewed
         self.seen.fresh, self.seen.weight = fresh, weight
         self.seen.top = np.array(top, dtype=np.float32)

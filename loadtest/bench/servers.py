@@ -19,6 +19,7 @@ from loadtest.bench.resp import Store
 from loadtest.cluster import LocalCluster
 from service.child import stopped_after, tied
 from service.embedded import EmbeddedServer
+from service.store.upkeep import tended
 
 READY_S, STOP_S, POLL_S = 60.0, 15.0, 0.05
 
@@ -122,6 +123,7 @@ def store_only() -> Iterator[Stack]:
     with (
         tempfile.TemporaryDirectory(prefix="freshet-bench-", ignore_cleanup_errors=True) as folder,
         EmbeddedServer(Path(folder)) as server,
+        tended(server.socket_path, lambda: server.pid),
         Store(server.socket_path) as store,
     ):
         yield Stack(server.url, server.socket_path, store)

@@ -94,7 +94,7 @@ def _sizes(plan: Plan) -> Iterator[Target]:
     meant = "" if middle == MILLION else " (meant for 1,000,000 pages)"
     name = growth.memory_name(middle)
     yield Target(name + meant, name, 200, at_least=False)
-    for name in (growth.load_name(largest), growth.import_name(growth.most_imported(sizes))):
+    for name in (growth.load_name(largest), growth.import_name(largest)):
         yield Target(name, name, 50_000)
     if len(sizes) > 1:
         meant = "" if largest >= 10 * MILLION else " (meant for 10,000,000 pages)"

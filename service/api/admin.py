@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from service.address import Address, parse_host
-from service.api.auth import allow
+from service.api.auth import actor_of, allow
 from service.api.body import decode, is_number, json_answer
 from service.api.deps import frontier_of
 from service.api.instants import InvalidInstant, parse_instant, render_optional
@@ -45,7 +45,8 @@ async def put_bandwidth(request: Request) -> Response:
     if 0 < body.crawls_per_second < LEAST_RATE:
         raise invalid(["body", "crawls_per_second"], f"must be 0, or at least {LEAST_RATE:g}")
     expected = _expected(request.headers.get("if-match"))
-    return _bandwidth(await frontier_of(request).set_bandwidth(body.crawls_per_second, expected))
+    frontier, actor = frontier_of(request), actor_of(request)
+    return _bandwidth(await frontier.set_bandwidth(body.crawls_per_second, expected, actor))
 
 
 @router.get(
@@ -68,7 +69,8 @@ async def get_host(request: Request, host: str) -> Response:
 async def put_host(request: Request, host: str) -> Response:
     """From the answer on no page of the host is handed out against the new rules."""
     address = _address(host)
-    await frontier_of(request).set_host(address, _changes(await decode(request, HostInput)))
+    changes = _changes(await decode(request, HostInput))
+    await frontier_of(request).set_host(address, changes, actor_of(request))
     return await _host(request, address)
 
 
@@ -95,16 +97,16 @@ async def put_policy(request: Request) -> Response:
     """
     body = await decode(request, PolicyInput)
     changes = {k: v for k, v in msgspec.structs.asdict(body).items() if v is not msgspec.UNSET}
-    control = frontier_of(request).control
+    control, actor = frontier_of(request).control, actor_of(request)
     expected = _expected(request.headers.get("if-match"))
     if "policy" not in changes and "objective" not in changes:
-        return _policy(await control.set_policy(**changes, expected=expected))
+        return _policy(await control.set_policy(**changes, expected=expected, actor=actor))
     while True:
         current = await control.policy()
         _refuse_mismatch(changes, current)
         try:
             version = current.version if expected is None else expected
-            return _policy(await control.set_policy(**changes, expected=version))
+            return _policy(await control.set_policy(**changes, expected=version, actor=actor))
         except VersionMoved:  # what the choice was checked against has changed meanwhile
             if expected is not None:
                 raise

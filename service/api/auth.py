@@ -59,6 +59,12 @@ def sender_of(request: Request) -> str:
     return key.sender if key else ""
 
 
+def actor_of(request: Request) -> str:
+    """Who changes something; '' where no key is needed."""
+    key: Key | None = request.state.key
+    return f"{key.name} ({key.id})" if key else ""
+
+
 def permitted(*roles: str) -> frozenset[str]:
     """These roles, and operators, who may do everything."""
     return frozenset((*roles, "operator"))

@@ -21,6 +21,7 @@ from service import telemetry
 from service.api.auth import permitted
 from service.api.middleware import PRINTABLE, new_id
 from service.api.next import LONGEST_WAIT_S, MOST_PAGES, lease_pages
+from service.api.origin import TELLING
 from service.api.outcomes import post_outcomes
 from service.api.problems import problem_of, render
 from service.api.signals import post_signals
@@ -81,6 +82,8 @@ def _read(scope: Scope, receive: Receive) -> Asked | None:
             given_id = value
         elif name == b"authorization" and not authorization:
             authorization = value.decode("latin-1")
+        elif name in TELLING:
+            return None
     return parameters and Asked(scope, receive, given_id, authorization, *parameters)
 
 

@@ -29,7 +29,7 @@ _HEAD = re.compile(
 )
 # What decides how a request is read or answered; no other header does.
 _TELLING = re.compile(
-    rb"\n(x-request-id|authorization|connection|proxy-connection|content-length|transfer-encoding|expect|upgrade)"
+    rb"\n(x-request-id|authorization|origin|sec-fetch-site|connection|proxy-connection|content-length|transfer-encoding|expect|upgrade)"
     rb":[ \t]*([^\r]*)",
     re.IGNORECASE,
 )

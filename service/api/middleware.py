@@ -10,6 +10,7 @@ from random import getrandbits
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import telemetry
+from service.api.origin import refuse_foreign
 from service.api.problems import problem_of, render
 
 PRINTABLE = re.compile(rb"[!-~]{1,128}")
@@ -36,6 +37,7 @@ class RequestContext:
             await send(message)
 
         try:
+            refuse_foreign(scope)
             await self._app(scope, receive, send_with_id)
         except Exception as error:  # the framework would answer it outside of this
             if is_answered:

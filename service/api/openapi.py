@@ -8,11 +8,15 @@ import msgspec
 from msgspec import Struct
 
 from service.api.operator_schemas import (
+    AuditAnswer,
     BandwidthBody,
+    ForecastAnswer,
     HostAnswer,
     HostInput,
+    ParkedAnswer,
     PolicyAnswer,
     PolicyInput,
+    ReleasePages,
     SourceInput,
     SourceOut,
     SourcesAnswer,
@@ -49,6 +53,7 @@ BODIES = (
     BandwidthBody,
     HostInput,
     PolicyInput,
+    ReleasePages,
     SourceInput,
 )
 ANSWERS = (
@@ -62,6 +67,9 @@ ANSWERS = (
     ReleaseAnswer,
     HostAnswer,
     PolicyAnswer,
+    ForecastAnswer,
+    ParkedAnswer,
+    AuditAnswer,
     SourceOut,
     SourcesAnswer,
     PageAnswer,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from service.api.schemas import Instant
+from service.api.schemas import Instant, Url
 from service.policy.objectives import OBJECTIVES
 from service.policy.valuation import NAMES
 from service.settings import LEAST_RATE
@@ -54,6 +54,56 @@ class PolicyAnswer(Struct):
     policy: str
     explore: float
     min_crawls_per_day: float
+
+
+class ForecastOut(Struct):
+    crawls_per_second: float
+    expected_freshness: float
+    price: float
+    never_crawled: float
+
+
+class ForecastAnswer(Struct):
+    """The long run at some bandwidths, as far as a sample of the pages tells."""
+
+    sampled_pages: int
+    forecasts: list[ForecastOut]
+
+
+class ReleasePages(Struct, forbid_unknown_fields=True):
+    urls: list[Url]
+
+
+class ParkedOut(Struct):
+    url: str
+    host: str
+    parked_at: str
+    reason: str
+
+
+class ParkedAnswer(Struct):
+    """Pages given up on, the last first among those of one answer."""
+
+    total: int
+    pages: list[ParkedOut]
+    cursor: str | None
+
+
+class ChangeOut(Struct):
+    """One change; `name` says of which host, source or key."""
+
+    at: str
+    actor: str | None
+    what: Annotated[str, Meta(extra_json_schema={"enum": ["bandwidth", "policy", "source", "host", "key"]})]
+    name: str | None
+    old: dict[str, Any]
+    new: dict[str, Any]
+
+
+class AuditAnswer(Struct):
+    """The latest first."""
+
+    changes: list[ChangeOut]
 
 
 class SourceInput(Struct, forbid_unknown_fields=True):

@@ -83,9 +83,10 @@ def kind_of(item: OutcomeInput) -> str:
     """ok, busy (the host wants rest), gone, or failed (no evidence about the content)."""
     if item.status in (429, 503):
         return "busy"
-    if item.error is not None or (item.status is not None and item.status >= 500):
-        return "failed"
-    return "gone" if item.status in (404, 410) else "ok"
+    if item.error is None and item.status in (404, 410):
+        return "gone"
+    # Whoever was refused or told to log in has not seen the page.
+    return "failed" if item.error is not None or (item.status is not None and item.status >= 400) else "ok"
 
 
 def result_of(outcome: NewOutcome) -> str:

@@ -120,11 +120,13 @@ async def _list(request: Request, host: str, cursor: str) -> Response:
         raise invalid(["query", "host"], str(error)) from None
     if cursor and not is_number(cursor):
         raise invalid(["query", "cursor"], "not a cursor of this service")
-    found = await frontier_of(request).list_host(address, int(cursor or 0))
+    frontier = frontier_of(request)
+    found = await frontier.list_host(address, int(cursor or 0))
     if found is None:
         raise Problem(404, "no page of this host is registered")
-    records, following = found
-    rows = [list_row(address.host, raw) for raw in records]
+    pages, following = found
+    now_ms = await frontier.control.now() * 1000
+    rows = [list_row(address.host, raw, due_score, now_ms) for raw, due_score in pages]
     return json_answer(PageList(rows, None if following is None else str(following)))
 
 

@@ -28,7 +28,7 @@ class PageInput(Struct, forbid_unknown_fields=True, gc=False):
     recall: Share | None = None
     signal_rate_per_day: Rate | None = None
     min_crawls_per_day: Annotated[float, Meta(ge=0, le=1000)] | None = None
-    fixed: bool = False
+    fixed: bool | None = None
 
 
 class PutPages(Struct):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 
-from service.api.auth import allow
+from service.api.auth import actor_of, allow
 from service.api.body import decode, json_answer
 from service.api.deps import frontier_of
 from service.api.openapi import documented
@@ -55,7 +55,7 @@ async def put_source(request: Request, source: Source) -> Response:
     number = (await control.source_numbers({source}))[source]
     if number == SHARED:
         raise invalid(["path", "source"], "only the first 200 sources can have a delay of their own")
-    await control.set_source_delay(source, body.delay_s)
+    await control.set_source_delay(source, body.delay_s, actor=actor_of(request))
     return json_answer((await _sources(frontier_of(request)))[source])
 
 

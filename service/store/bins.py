@@ -13,7 +13,7 @@ from service.store import keys
 from service.store.connection import Server
 from service.store.hosts import StoredHost, read_extent, read_stored_host
 from service.store.pipe import Argument
-from service.store.records import CRAWLED, RANKING
+from service.store.records import CRAWLED, LEASED, RANKING
 from service.store.wire import pairs
 
 HOSTS_AT_ONCE = 200  # found by one step of a scan
@@ -141,26 +141,40 @@ class Bins:
                 names = []
 
     async def read(self, shard: int, names: Sequence[BinName]) -> list[Bin]:
-        """Some bins; one round trip for their records, and one for the anchors that these do not tell."""
+        """Some bins; one round trip for their records, and one for the anchors and leases that these do not
+        tell.
+        """
         prefix, pipeline = self._prefixes[shard], self._server.pipeline()
         for host_id, number, *_ in names:
             pipeline.execute_command("HGETALL", keys.records(prefix, host_id, number))
-        answers = await self._server.run(pipeline)
+        pipeline.execute_command("HLEN", keys.tokens(prefix))
+        *answers, leases = await self._server.run(pipeline)
         bins = [_bin(name, answer) for name, answer in zip(names, answers, strict=True)]
-        await self._read_anchors(prefix, [(bin_, places) for bin_ in bins if (places := _signalled(bin_))])
+        signalled = [(bin_, places) for bin_ in bins if (places := _signalled(bin_))]
+        await self._read_more(prefix, signalled, [bin_ for bin_ in bins if bin_.names and leases])
         return bins
 
-    async def _read_anchors(self, prefix: str, signalled: Sequence[tuple[Bin, list[int]]]) -> None:
-        """Note the anchors of the pages at these places of bins; one that is gone by now has none."""
-        if not signalled:
+    async def _read_more(
+        self, prefix: str, signalled: Sequence[tuple[Bin, list[int]]], leased: Sequence[Bin]
+    ) -> None:
+        """Note the anchors of the pages at these places of bins, one that is gone by now has none; and which
+        pages of bins are on lease.
+        """
+        if not signalled and not leased:
             return
         pipeline = self._server.pipeline()
         for bin_, places in signalled:
             key = keys.anchors(prefix, bin_.host_id, bin_.number)
             pipeline.execute_command("ZMSCORE", key, *[bin_.names[at] for at in places])
-        for (bin_, places), scores in zip(signalled, await self._server.run(pipeline), strict=True):
+        for bin_ in leased:
+            members = [b"%b:%b" % (bin_.host_id.encode(), name) for name in bin_.names]
+            pipeline.execute_command("HMGET", keys.tokens(prefix), *members)
+        answers = await self._server.run(pipeline)
+        for (bin_, places), scores in zip(signalled, answers, strict=False):
             found = zip(places, scores, strict=True)
             bin_.anchors_ms.extend((at, float(score)) for at, score in found if score is not None)
+        for bin_, tokens in zip(leased, answers[len(signalled) :], strict=True):
+            _note_leases(bin_, tokens)
 
     async def reprice(self, shard: int, items: Sequence[tuple[Bin, Rankings]]) -> int:
         """Write rankings back, some bins per call; how many were taken.
@@ -212,6 +226,14 @@ def _bin(name: BinName, stored: Any) -> Bin:
         names = [page for page, raw in zip(names, records, strict=True) if raw]
         records = [raw for raw in records if raw]
     return Bin(*name, names, records, [])
+
+
+def _note_leases(bin_: Bin, tokens: Sequence[bytes | None]) -> None:
+    """Have the records say of which pages there are leases."""
+    for at, token in enumerate(tokens):
+        if token is not None:
+            record = bin_.records[at]
+            bin_.records[at] = bytes([record[0] | LEASED]) + record[1:]
 
 
 def _signalled(bin_: Bin) -> list[int]:

@@ -12,8 +12,9 @@ from service.store.connection import Server
 from service.store.keys import CONTROL
 from service.store.wire import pairs
 
-LAYOUT = 6  # of records and keys; a release that means others by them must not touch them
-READABLE = 5  # as well: there, pages never crawled had an anchor, and no host took turns
+LAYOUT = 7  # of records and keys; a release that means others by them must not touch them
+# As well: in 5 pages never crawled had an anchor, and no host took turns; up to 6 leases stood in records.
+READABLE = (5, 6)
 DEFAULT_SLACK = 0.1  # before any worker has aimed it
 FEW_PICKS = 8  # that an opening price is worth, in served values
 DELAYS = f"{CONTROL}:delays"
@@ -39,7 +40,7 @@ class Control:
             known, layout = await self._server.execute("HMGET", CONTROL, "shards", "layout")
         if int(known) != shards:
             raise InvalidSetting(f"this store was made with FRESHET_SHARDS={int(known)}, not {shards}")
-        if int(layout or 1) not in (READABLE, LAYOUT):
+        if int(layout or 1) not in (*READABLE, LAYOUT):
             raise InvalidSetting("this store was made by another release of Freshet")
         if int(layout) != LAYOUT:
             await self._server.execute("HSET", CONTROL, "layout", LAYOUT)
@@ -49,7 +50,12 @@ class Control:
         return Bandwidth(float(rate or 0), int(version or 0))
 
     async def set_bandwidth(
-        self, crawls_per_second: float, *, expected: int | None = None, only_first: bool = False
+        self,
+        crawls_per_second: float,
+        *,
+        expected: int | None = None,
+        only_first: bool = False,
+        actor: str = "",
     ) -> Bandwidth:
         """Turn the dial; VersionMoved if `expected` is no longer the version. One round trip."""
         args = (
@@ -57,6 +63,7 @@ class Control:
             repr(float(crawls_per_second)),
             "" if expected is None else expected,
             "1" if only_first else "",
+            actor,
         )
         word, rate, version = await self._server.call("set_bandwidth", [CONTROL], args)
         if word == b"moved":
@@ -92,9 +99,10 @@ class Control:
         explore: float | None = None,
         min_crawls_per_day: float | None = None,
         expected: int | None = None,
+        actor: str = "",
     ) -> Policy:
         """Change what is given; VersionMoved if `expected` is no longer the version. One round trip."""
-        args: list[str | int] = ["" if expected is None else expected]
+        args: list[str | int] = [await self._clock.argument(), actor, "" if expected is None else expected]
         for field, value in (("explore", explore), ("floor", min_crawls_per_day)):
             if value is not None:
                 args += [field, repr(float(value))]
@@ -146,12 +154,11 @@ class Control:
             self._delays = (now, {name.decode(): float(ms) / 1000 for name, ms in pairs(stored)})
         return self._delays[1]
 
-    async def set_source_delay(self, source: str, delay_s: float | None) -> None:
+    async def set_source_delay(self, source: str, delay_s: float | None, *, actor: str = "") -> None:
         """Give a source a delay of its own, or with None take it back."""
-        if delay_s is None:
-            await self._server.execute("HDEL", DELAYS, source)
-        else:
-            await self._server.execute("HSET", DELAYS, source, f"{delay_s * 1000:.3f}")
+        delay = "" if delay_s is None else f"{delay_s * 1000:.3f}"
+        args = (await self._clock.argument(), actor, source, delay)
+        await self._server.call("set_delay", [CONTROL], args)
         self._delays = None
 
 

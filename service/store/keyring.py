@@ -13,7 +13,9 @@ from service.store.keys import CONTROL
 from service.store.wire import pairs
 
 ROLES = ("crawler", "sender", "operator", "reader")
+COMMAND = "freshet keys"  # who makes and revokes them
 _KEYS = f"{CONTROL}:keys"
+_ID_SIZE = 12  # of a digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,12 @@ class Keyring:
 
     async def create(self, name: str, role: str) -> tuple[str, Key]:
         """A new key: its secret text, shown this once, and its description."""
+        name = _as_text(name)
         secret = f"freshet_{token_urlsafe(24)}"
         digest = _digest(secret)
-        key = Key(digest[:12], name, role, time.time())
+        key = Key(digest[:_ID_SIZE], name, role, time.time())
         entry = json.dumps({"name": name, "role": role, "created_at": key.created_at})
-        await self._server.execute("HSET", _KEYS, digest, entry)
+        await self._server.call("set_key", [CONTROL], (COMMAND, digest, _ID_SIZE, entry))
         return secret, key
 
     async def all(self) -> dict[str, Key]:
@@ -55,7 +58,8 @@ class Keyring:
         """Forget the key with this id; False if there is none."""
         for digest, key in (await self.all()).items():
             if key.id == key_id:
-                return bool(await self._server.execute("HDEL", _KEYS, digest))
+                (word,) = await self._server.call("set_key", [CONTROL], (COMMAND, digest, _ID_SIZE, ""))
+                return bool(word == b"set")
         return False
 
 
@@ -69,6 +73,11 @@ def find(keys: dict[str, Key], secret: str) -> Key | None:
     return keys.get(_digest(secret))
 
 
+def _as_text(name: str) -> str:
+    """What a shell gave may hold bytes that are no text."""
+    return name.encode(errors="replace").decode()
+
+
 def _read(digest: str, entry: bytes) -> Key:
     fields = json.loads(entry)
-    return Key(digest[:12], fields["name"], fields["role"], fields["created_at"])
+    return Key(digest[:_ID_SIZE], _as_text(fields["name"]), fields["role"], fields["created_at"])

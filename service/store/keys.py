@@ -41,6 +41,18 @@ def leases(prefix: str) -> str:
     return f"{prefix}:leases"
 
 
+def tokens(prefix: str) -> str:
+    return f"{prefix}:tokens"
+
+
+def sample(prefix: str) -> str:
+    return f"{prefix}:sample"
+
+
+def parked(prefix: str) -> str:
+    return f"{prefix}:parked"
+
+
 def host(prefix: str, host_id: str) -> str:
     return f"{prefix}:h:{host_id}"
 
@@ -75,6 +87,11 @@ def observed(prefix: str) -> str:
 
 def dirty(prefix: str) -> str:
     return f"{prefix}:dirty"
+
+
+def audit(place: str) -> str:
+    """Of the control hash, or of a shard."""
+    return f"{place}:audit"
 
 
 def bin_of(page_id: int, bins: int) -> int:

@@ -100,18 +100,32 @@ class Pages:
         """Wait for what is still to be written."""
         await self._spread.close()
 
+    async def park(self, groups: Groups, *, parks: bool) -> list[list[Any]]:
+        return await self._batch("park", groups, int(parks))
+
     async def inspect(self, shard: int, host_id: str, page_id: int, path: str) -> PageState | None:
         args = (await self._clock.argument(), host_id, page_id, path)
-        reply = await self._server.call("inspect", [self._prefixes[shard]], args)
-        if reply[0] == b"unknown":
-            return None
-        later = [float(value) if value else None for value in reply[5:]]
-        return PageState(float(reply[1]), int(reply[2]), reply[3], float(reply[4]), *later)
+        return _page_state(await self._server.call("inspect", [self._prefixes[shard]], args))
+
+    async def inspect_each(self, shard: int, ids: Sequence[tuple[str, int]]) -> list[PageState | None]:
+        """Pages of a shard by host id and page id."""
+        now = await self._clock.argument()
+        calls = [(now, host_id, page_id, "") for host_id, page_id in ids]
+        return list(map(_page_state, await self._server.call_many("inspect", [self._prefixes[shard]], calls)))
 
     async def set_host(
-        self, shard: int, host_id: str, name: str, changes: dict[str, float], *, rest_s: float, ahead_s: float
+        self,
+        shard: int,
+        host_id: str,
+        name: str,
+        changes: dict[str, float],
+        *,
+        rest_s: float,
+        ahead_s: float,
+        actor: str,
     ) -> None:
-        args = (await self._clock.argument(), host_id, name, rest_s * 1000, ahead_s * 1000, pack(changes))
+        now, times = await self._clock.argument(), (rest_s * 1000, ahead_s * 1000)
+        args = (now, host_id, name, *times, pack(changes), actor)
         await self._server.call("set_host", [self._prefixes[shard]], args)
 
     async def _batch(self, name: str, groups: Groups, *options: Argument) -> list[list[Any]]:
@@ -123,6 +137,13 @@ class Pages:
             calls += [([self._prefixes[shard]], (*before, pack(part))) for part in parts]
         words = iter(word for reply in await self._server.call_shards(name, calls) for word in reply[1:])
         return [list(islice(words, len(items))) for _, items in groups]
+
+
+def _page_state(reply: list[Any]) -> PageState | None:
+    if reply[0] == b"unknown":
+        return None
+    later = [float(value) if value else None for value in reply[5:]]
+    return PageState(float(reply[1]), int(reply[2]), reply[3], float(reply[4]), *later)
 
 
 def _put_words(_: bytes, letters: bytes, *records: bytes) -> list[str | bytes]:

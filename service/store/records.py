@@ -56,6 +56,8 @@ HEAD = np.dtype(
         ("floor", "<f4"),
     ]
 )
+SAMPLED = np.dtype([("model", MODEL)])  # one page of a sample
+SAMPLE_HEAD = 8  # bytes before the first: how many pages the sample stands for
 NEW_HEAD = np.dtype([("head", HEAD), ("tail", "V2")])  # the tail of a new page: no signals, no etag
 LEASED, PARKED, HELD, FIXED, CRAWLED, STARTED = 1, 2, 4, 8, 16, 32
 RESULTS = {
@@ -80,6 +82,8 @@ class Record:
     flags: int
     version: int
     failures: int
+    gone: int  # answers of 404 or 410 in a row
+    expiries: int  # leases that ran out in a row without an outcome
     interval_s: float
     model: Model
     crawled_at_ms: int
@@ -101,6 +105,8 @@ def read_record(raw: bytes) -> Record:
         flags=int(row["flags"]),
         version=int(row["version"]),
         failures=int(row["failures"]),
+        gone=int(row["gone"]),
+        expiries=int(row["expiries"]),
         interval_s=float(row["ranking"]["interval_s"]),
         model=model_of(head),
         crawled_at_ms=int.from_bytes(row["crawled_at"].tobytes(), "little"),
@@ -136,6 +142,22 @@ def model_of(heads: NDArray[Any]) -> Model:
         signal_weight=stored["signal_weight"].astype(np.float64),
         signal_rate=stored["signal_rate"].astype(np.float64),
     )
+
+
+def pack_sample(pages: int, models: bytes) -> bytes:
+    """Models of some pages, and how many pages these stand for."""
+    return pages.to_bytes(SAMPLE_HEAD, "little") + models
+
+
+def read_samples(raws: Sequence[bytes], most: int) -> tuple[Model, NDArray[np.float64]]:
+    """The models of several samples, about so many in all, and how many pages each of them stands for."""
+    each = -(-most // len(raws))
+    rows = [np.frombuffer(raw, dtype=SAMPLED, offset=SAMPLE_HEAD)[:each] for raw in raws]
+    counts = [
+        np.full(len(part), int.from_bytes(raw[:SAMPLE_HEAD], "little") / max(1, len(part)))
+        for raw, part in zip(raws, rows, strict=True)
+    ]
+    return model_of(np.concatenate(rows)), np.concatenate(counts)
 
 
 def pack_rows(rows: NDArray[Any]) -> list[bytes]:

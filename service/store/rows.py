@@ -18,6 +18,8 @@ _LEASED = struct.Struct("<BIdddddBHH")
 _RECORD = struct.Struct("<44xf8xIH11xH4xI4xB")
 _ORDER = struct.Struct("<ddddH")
 _GOES_ON, _AHEAD = 0x8000, 0x4000  # set in the number of pages of who goes on with a batch; of who may come
+# Kept for a part of a request that got no page; told where a first try is under way (`common_answers.lua`).
+NOTHING, WAIT = b"-", b"~"
 PRICED, SLOT, VALUE, PACKED = 0, 6, 8, 15  # where a lease that was read has them
 _HOST_SIZE = 53  # of a host without the weights of sources and its name; its last two bytes count the former
 

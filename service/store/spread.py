@@ -15,17 +15,18 @@ from typing import Any
 
 from service import telemetry
 from service.clock import Clock
+from service.domain import UNDER_WAY
 from service.errors import StoreUnavailable
 from service.store.away import Away
 from service.store.connection import Server
 from service.store.filling import Filling, Served
 from service.store.keys import CONTROL, shard_prefixes
 from service.store.offers import Offer, Offers, unused_tail
-from service.store.rows import PACKED, SLOT, Order, Row, read_leases, requests_for_pages
+from service.store.rows import NOTHING, PACKED, SLOT, WAIT, Order, Row, read_leases, requests_for_pages
 from service.store.wire import pack, unpack
 
 SETTLED_WITHIN_S = 0.02  # so long the price may lag behind what is served where nobody asks for more
-TRIED_MS = 50.0  # after which a retry whose first try is under way asks for its answer again
+TRIED_MS = 50.0  # after which one whose first try is under way asks again
 log = logging.getLogger("freshet.store")
 
 
@@ -57,10 +58,9 @@ class Spread:
         wanted = sum(shares)
         slots = [first + at * gap_ms for at in range(wanted + more)]
         if not slots:
-            served = not any(n for (_, n, _), answer in zip(requests, answers, strict=True) if not answer)
-            # Though a slot is free: who asks is a retry, and its first try is still under way elsewhere.
-            leases = [read_leases(raw) for raw in answers]
-            return "leased" if served else word, retry_ms or TRIED_MS, leases, []
+            open_ = [n for (_, n, _), answer in zip(requests, answers, strict=True) if answer in (b"", WAIT)]
+            # Though a slot may be free: of a retry the first try is still under way elsewhere.
+            return word if any(open_) else "leased", retry_ms or TRIED_MS, list(map(_answered, answers)), []
         filled = Filling(slots, wanted)
         try:
             await self._fill(filled, now, now_ms, order.packed())
@@ -175,17 +175,25 @@ def _share_out(
     parts.sort(key=_slot)
     leases: list[list[Row]] = []
     given = 0
-    by_id: dict[str, bytes] = {}
-    for (request_id, _, _), share, answer in zip(requests, shares, answers, strict=True):
+    by_id: dict[str, list[Row]] = {}
+    kept: list[tuple[str, bytes]] = []
+    for (request_id, _, goes_on), share, answer in zip(requests, shares, answers, strict=True):
         if share:
             its = parts[given : given + share]
             given += share
             leases.append(its)
             if request_id:
-                by_id[request_id] = b"".join([row[PACKED] for row in its])
+                by_id[request_id] = its
+                kept.append(
+                    (request_id, b"".join([row[PACKED] for row in its]) or (NOTHING if goes_on else b""))
+                )
         else:  # perhaps a retry, that came beside its first try
-            leases.append(read_leases(by_id.get(request_id, answer)))
-    return leases, list(by_id.items())
+            leases.append(by_id[request_id] if request_id in by_id else _answered(answer))
+    return leases, kept
+
+
+def _answered(raw: bytes) -> list[Row]:
+    return UNDER_WAY if raw == WAIT else read_leases(raw)
 
 
 def _slot(row: Row) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from service.store import keys
 from service.store.bins import Bins
 from service.store.connection import Server
+from service.store.records import pack_sample
 
 
 class Sweeps:
@@ -37,13 +38,24 @@ class Sweeps:
         return bytes(kept[0]) if word == b"begun" else None
 
     async def finish(
-        self, shard: int, *, swept_at: float, ranked_by: str, fresh_weight: float, weight: float, top: bytes
+        self,
+        shard: int,
+        *,
+        swept_at: float,
+        ranked_by: str,
+        fresh_weight: float,
+        weight: float,
+        top: bytes,
+        sample: tuple[int, bytes],
     ) -> None:
-        """Note when the prices of this shard's sweep were read, and what freshness and values it saw."""
+        """Note when the prices of this shard's sweep were read, what freshness and values it saw, and the
+        models of some of its pages, which stand for so many.
+        """
         seen = ("fresh", repr(fresh_weight), "weight", repr(weight), "top", top, "ranked_by", ranked_by)
         meta, pipeline = keys.meta(self._prefixes[shard]), self._server.pipeline()
         pipeline.execute_command("HSET", meta, "priced_at", f"{swept_at:.3f}", *seen)
-        pipeline.execute_command("HDEL", meta, "sweep")
+        pipeline.execute_command("HDEL", meta, "sweeping", "sweep")  # an earlier release's
+        pipeline.execute_command("SET", keys.sample(self._prefixes[shard]), pack_sample(*sample))
         await self._server.run(pipeline)
 
     async def top_values(self, ranked_by: str) -> list[bytes]:

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+import redis
 
+from service.embedded import choose_socket_path
 from service.errors import SchedulerError
+from service.store.upkeep import NICE
 from service.supervisor import _Part
 from tests.acceptance.processes import freshet_up, running, wait_ready
 
@@ -93,6 +96,19 @@ def test_a_killed_parent_takes_its_store_along_and_the_next_start_works(tmp_path
     assert _wait_gone(family) == set()
     with freshet_up(tmp_path) as (base, _):
         assert httpx.get(f"{base}/pages", params={"url": "https://kept.example/"}).status_code == 200
+
+
+def test_who_writes_the_log_anew_stands_back_behind_those_that_serve(tmp_path: Path) -> None:
+    with (
+        freshet_up(tmp_path) as (_, process),
+        redis.Redis(unix_socket_path=str(choose_socket_path(tmp_path / "data"))) as store,
+    ):
+        pid = store.info("server")["process_id"]
+        store.config_set("rdb-key-save-delay", 500_000)  # microseconds, for each key
+        store.bgrewriteaof()
+        _wait_for(
+            lambda: {os.getpriority(os.PRIO_PROCESS, child) for child in _children(pid)} == {NICE}, process
+        )
 
 
 def _named(pids: set[int], *words: str) -> set[int]:

@@ -27,6 +27,7 @@ PAGE = "https://one.example/"
 CONTRACT = {
     "freshet_pages",
     "freshet_leases",
+    "freshet_parked",
     "freshet_bandwidth_crawls_per_second",
     "freshet_next_pages",
     "freshet_next_empty",

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from service.api import admin, health, leases, next, outcomes, pages, requests, signals, sources
+from service.api import admin, audit, health, leases, next, outcomes, pages, requests, signals, sources
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def resolve(document: dict[str, Any], ref: str) -> Any:
 
 
 async def test_every_route_is_listed(document: dict[str, Any]) -> None:
-    for module in (admin, health, leases, next, outcomes, pages, requests, signals, sources):
+    for module in (admin, audit, health, leases, next, outcomes, pages, requests, signals, sources):
         for route in module.router.routes:
             if isinstance(route, APIRoute) and route.include_in_schema:
                 for method in route.methods:

@@ -255,6 +255,8 @@ async def test_an_update_keeps_what_it_does_not_name(client: httpx.AsyncClient) 
 async def test_fixed_is_shown(client: httpx.AsyncClient) -> None:
     await put(client, PAGE, fixed=True)
     assert (await page(client, PAGE))["model"]["fixed"] is True
+    await put(client, PAGE, fixed=False)
+    assert (await page(client, PAGE))["model"]["fixed"] is False
 
 
 async def listed(client: httpx.AsyncClient, host: str) -> dict[str, str]:
@@ -368,7 +370,9 @@ async def test_a_promoted_page_is_not_said_to_be_due_by_its_value(client: httpx.
     assert "whatever it is worth" in found["reason"]
 
 
-async def test_a_listing_and_the_page_itself_agree_on_the_state(client: httpx.AsyncClient) -> None:
+async def test_a_listing_and_the_page_itself_agree_on_the_state(
+    client: httpx.AsyncClient, clock: ManualClock
+) -> None:
     urls = [f"{PAGE}{name}" for name in ("leased", "held", "crawled", "new")]
     for importance, url in zip((4, 3, 2, 1), urls, strict=True):
         await put(client, url, importance=importance)
@@ -376,6 +380,10 @@ async def test_a_listing_and_the_page_itself_agree_on_the_state(client: httpx.As
     await report(client, {"lease": leases[1], "error": "reset"}, {"lease": leases[2], "changed": True})
     states = await listed(client, "one.example")
     assert [states[url] for url in urls] == ["leased", "waiting", "waiting", "due"]
+    assert states == {url: (await page(client, url))["state"] for url in urls}
+    clock.advance(86400)
+    states = await listed(client, "one.example")
+    assert states[urls[2]] == "due"
     assert states == {url: (await page(client, url))["state"] for url in urls}
 
 

@@ -79,8 +79,9 @@ class _ShardAudit:
         self.held: dict[str, float] = store.get("held", {})
         self.resting: dict[str, float] = store.get("resting", {})
         self.parked: dict[str, float] = store.get("parked", {})
+        self.tokens = {member.decode() for member in store.get("tokens", {})}
         self.known = {"meta", "hosts", "awake", "turns", "resting", "leases", "held", "parked", "late"}
-        self.known |= {"probe", "observed", "dirty", "counted", "sources"}
+        self.known |= {"probe", "observed", "dirty", "counted", "sources", "sample", "tokens", "audit"}
         self.hosts = {host_id.decode(): raw for host_id, raw in store.get("hosts", {}).items()}
         self.members: set[str] = set()
         self.leased: set[str] = set()
@@ -161,8 +162,8 @@ class _ShardAudit:
         head = read_heads([record])[0]
         flags = int(head["flags"])
         places = {
-            "waiting": (due is not None, not flags & (LEASED | HELD | PARKED)),
-            "leased": (member in self.leases, bool(flags & LEASED)),
+            "waiting": (due is not None, not flags & (LEASED | HELD | PARKED) and member not in self.tokens),
+            "leased": (member in self.leases, member in self.tokens),
             "held": (member in self.held, bool(flags & HELD)),
             "parked": (member in self.parked, bool(flags & PARKED)),
         }
@@ -172,7 +173,9 @@ class _ShardAudit:
                 yield f"{member} is {'' if is_there else 'not '}{place}, its flags say {flags}"
         if sum(is_there for is_there, _ in places.values()) != 1:
             yield f"{member} is in {[p for p, (is_there, _) in places.items() if is_there]}"
-        if flags & LEASED or int(head["expiries"]):
+        if flags & LEASED:
+            yield f"{member} has its lease in its record"
+        if member in self.tokens or int(head["expiries"]):
             self.leased.add(member)
         is_promoted = due is not None and PROMOTED < due < NEW_PAGES and bool(flags & CRAWLED)
         if due is not None and not is_promoted and abs(due - due_score(head, anchor)) > 1:
@@ -193,6 +196,8 @@ class _ShardAudit:
         strangers = self.store.get("dirty", set()) - set(self.hosts)
         if strangers:
             yield f"dirty keeps {strangers}"
+        if self.tokens != set(self.leases):
+            yield f"tokens of {sorted(self.tokens)}, leases of {sorted(self.leases)}"
         kept = {"leases": self.leases, "held": self.held, "parked": self.parked}
         for name, members in (*kept.items(), ("late", self.store.get("late", {}))):
             strangers = {m.decode() if isinstance(m, bytes) else m for m in members}

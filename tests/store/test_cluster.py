@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -22,6 +23,7 @@ from service.embedded import EmbeddedServer, bundled_binary
 from service.errors import StoreUnavailable
 from service.status import gather_status
 from service.store.connection import Server
+from service.store.filling import Filling
 from service.store.keys import CONTROL, meta, shard_prefixes
 from service.store.node import DEADLINE_S
 from service.store.scripts import library
@@ -167,6 +169,38 @@ async def test_nobody_waits_again_for_a_primary_that_is_frozen(world: World, clu
         except StoreUnavailable:
             await asyncio.sleep(0.05)
     assert {lease.url for lease in found} == set(hosts_of(60))
+
+
+async def test_a_large_request_that_comes_again_while_a_part_is_under_way_gets_no_less(
+    world: World, cluster: LocalCluster
+) -> None:
+    """Its first try has not yet got all it will."""
+    one, other = (World(cluster.url, world.clock, lookahead_s=1.0) for _ in range(2))
+    await one.bandwidth(1e6)
+    most = one.frontier._dispatcher._most
+    await one.put(*hosts_of(2 * most))
+    fill = one.frontier._pages._spread._fill
+    reached, released = asyncio.Event(), asyncio.Event()
+
+    calls = 0
+
+    async def fill_in_turn(filled: Filling, *arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            reached.set()
+            await released.wait()
+        await fill(filled, *arguments)
+
+    one.frontier._pages._spread._fill = fill_in_turn  # type: ignore[method-assign]
+    first = asyncio.create_task(one.next(2 * most, "again"))
+    await asyncio.wait_for(reached.wait(), 10)
+    assert await other.next(2 * most, "again") == []
+    released.set()
+    assert len(leases := await first) == 2 * most
+    assert await other.next(2 * most, "again") == leases
+    await one.close()
+    await other.close()
 
 
 async def test_a_node_without_shards_is_not_believed(cluster: LocalCluster, tmp_path: Path) -> None:

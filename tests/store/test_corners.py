@@ -42,6 +42,32 @@ async def test_answers_expire_also_after_a_try_that_came_to_nothing(make_world: 
     assert await world.server.execute("PTTL", key) > 0
 
 
+async def test_a_large_request_that_comes_again_gets_what_it_got(make_world: MakeWorld) -> None:
+    """Also where more pages stand ready by then: its last part got none, and gets none."""
+    world = await make_world(bandwidth=1e6, lookahead_s=1.0)
+    most = world.frontier._dispatcher._most
+    await world.put(*hosts_of(most))
+    first = await world.next(3 * most, "again")
+    assert len(first) == most
+    await world.put(*urls_of(most))
+    assert await world.next(3 * most, "again") == first
+    assert len(await world.next(3 * most, "other")) == most
+
+
+async def test_a_large_request_cut_short_by_the_pace_is_no_longer_when_it_comes_again(
+    make_world: MakeWorld,
+) -> None:
+    world = await make_world(bandwidth=100)
+    most = world.frontier._dispatcher._most
+    ahead_s = (most - 0.5) / 100  # slots for just one part
+    world = await make_world(bandwidth=None, lookahead_s=ahead_s)
+    await world.put(*hosts_of(3 * most))
+    first = await world.next(2 * most, "again")
+    assert len(first) == most
+    world.advance(10)
+    assert await world.next(2 * most, "again") == first
+
+
 async def test_a_host_that_asked_for_a_long_rest_gets_it_after_a_pause(world: World) -> None:
     await world.put(*urls_of(3))
     first = await world.lease()

@@ -83,6 +83,7 @@ def test_runs_as_configured(tmp_path: Path, binary: Path | None) -> None:
             "appendonly": "yes",
             "appendfsync": "everysec",
             "aof-use-rdb-preamble": "yes",
+            "auto-aof-rewrite-min-size": str(512 * 2**20),
             "maxmemory-policy": "noeviction",
             "save": "",
             "loglevel": "notice",

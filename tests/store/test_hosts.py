@@ -13,7 +13,7 @@ from tests.store.conftest import MakeWorld
 from tests.store.world import SHARDS, World, hosts_of, outcome, urls_of
 from workers.reprice import Repricer
 
-DAY_S = 86400.0
+DAY_S, HOUR_S = 86400.0, 3600.0
 EXACT = 1e-5  # seconds; instants are doubles of some 1.7e9 s
 
 
@@ -119,6 +119,45 @@ async def test_a_host_has_a_price_of_its_own_where_politeness_holds_it_back(
     await world.put(*urls_of(1, "one.example/new"))
     await world.lease()
     assert await price_of(world, page) == dearest
+
+
+async def test_what_a_host_was_served_at_is_soon_forgotten_once_it_stands_idle(make_world: MakeWorld) -> None:
+    """Else pages that were dear while little was known of them keep it from its turn ever after."""
+    world = await make_world(min_delay_s=1.0, lease_s=600.0)
+    await crawl_long_ago(world, 6)
+    page = urls_of(1)[0]
+    for _ in range(4):
+        await world.lease()
+        world.advance(1)
+    dearest = await price_of(world, page)
+    assert dearest is not None
+    await world.lease()
+    world.advance(1.9)
+    await world.lease()  # as soon as a host comes to its turn that is held back
+    held_back = await price_of(world, page)
+    assert held_back == pytest.approx(dearest, rel=0.1)
+    plain = "https://one.example/plain"
+    await world.put(plain, importance=0.01)
+    await world.frontier.record_outcomes([outcome(url=plain, fetched_at=world.clock.now_at - DAY_S * 30)])
+    world.advance(60)
+    assert (await world.lease()).url == plain
+    assert 0 < (await price_of(world, page) or 0) < dearest / 10
+
+
+async def test_a_host_held_back_is_ranked_by_what_it_serves_as_soon_as_crawlers_go_on_after_a_pause(
+    make_world: MakeWorld,
+) -> None:
+    """It stood idle, but not because it was too dear: many of its pages wait."""
+    world = await make_world(min_delay_s=1.0)
+    await crawl_long_ago(world, 8)
+    page = urls_of(1)[0]
+    for _ in range(4):
+        before = await world.lease()
+        world.advance(1)
+    assert await price_of(world, page) == pytest.approx(before.value, rel=0.05)
+    world.advance(HOUR_S)
+    after = await world.lease()
+    assert await price_of(world, page) == pytest.approx(after.value, rel=0.05)
 
 
 async def test_a_host_that_is_free_is_ranked_by_the_price_of_all(make_world: MakeWorld) -> None:

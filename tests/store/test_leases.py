@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from service.domain import LeaseKey
-from service.store.records import read_heads
+from service.address import parse_url
+from service.domain import Lease, LeaseKey
+from service.store import keys
+from service.store.records import LEASED, read_heads
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
 from tests.store.world import SHARDS, World, hosts_of, key_of, urls, urls_of
@@ -74,6 +76,40 @@ async def test_a_zombie_can_neither_extend_nor_release(world: World) -> None:
     assert await world.extend(zombie, 600) == "stale"
     assert await world.release(zombie) == "stale"
     assert await world.state(PAGE) == before
+
+
+async def test_a_lease_leaves_the_record_as_it_is(world: World) -> None:
+    """Its token stands beside until the lease ends, which writes it into the record."""
+    await world.put(*hosts_of(2))
+    before = await _records(world)
+    leases = [await world.lease() for _ in range(2) if not world.advance(0.002)]
+    assert await _records(world) == before
+    assert {len(tokens) for tokens in await _tokens(world)} == {1}
+    await world.report(leases[0])
+    await world.release(leases[1])
+    assert await _tokens(world) == []
+    assert not set(await _records(world)) & set(before)
+    await audit(world.settings.redis_url, SHARDS)
+
+
+async def test_leases_that_an_earlier_release_kept_in_records_are_good(world: World) -> None:
+    await world.frontier.prepare()
+    await world.put(*hosts_of(6))
+    leases = [await world.lease() for _ in range(6) if not world.advance(0.002)]
+    await _move_leases_into_records(world, leases)
+    await world.server.execute("HSET", "f:{control}", "layout", 6)
+    await world.frontier.prepare()
+    reported, released, removed, parked, extended, expired = leases
+    assert await world.signal(reported.url) == "accepted"
+    assert await world.report(reported) == "accepted"
+    assert await world.release(released) == "released"
+    assert await world.delete(removed.url) == ["deleted"]
+    assert await world.frontier.park([parse_url(parked.url)], parks=True) == ["parked"]
+    assert float(await world.extend(extended, 600)) > 0
+    world.advance(61)
+    assert expired.url in urls([await world.lease() for _ in range(3) if not world.advance(0.002)])
+    assert await world.report(extended) == "accepted"
+    await audit(world.settings.redis_url, SHARDS)
 
 
 async def test_tokens_of_a_page_increase(world: World) -> None:
@@ -237,3 +273,24 @@ async def test_an_id_that_comes_again_with_fewer_pages_gets_no_more_than_those(
     assert len(first) == 5
     assert urls(await world.next(2, "name")) == urls(first)[:2]
     assert urls(await world.next(5, "name")) == urls(first)
+
+
+async def _records(world: World) -> list[bytes]:
+    found = [await world.server.execute("HVALS", key) for key in await world.keys() if ":r:" in key]
+    return sorted(record for records in found for record in records)
+
+
+async def _tokens(world: World) -> list[list[bytes]]:
+    """Of each shard that has leases."""
+    return [await world.server.execute("HVALS", key) for key in await world.keys() if key.endswith(":tokens")]
+
+
+async def _move_leases_into_records(world: World, leases: list[Lease]) -> None:
+    """As the layout before this one had them."""
+    for lease in leases:
+        key, prefix = key_of(lease), world.prefix_of(lease.url)
+        records = keys.records(prefix, key.host_id, 0)
+        record = await world.server.execute("HGET", records, key.page_id)
+        leased = bytes([record[0] | LEASED]) + record[1:62] + key.token.to_bytes(6, "little") + record[68:]
+        await world.server.execute("HSET", records, key.page_id, leased)
+        await world.server.execute("HDEL", keys.tokens(prefix), f"{key.host_id}:{key.page_id}")

@@ -8,9 +8,10 @@ from service.address import parse_url
 from service.store.records import FIXED, PARKED
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
-from tests.store.world import SHARDS, World, hosts_of, outcome
+from tests.store.world import SHARDS, World, hosts_of, outcome, urls_of
 
 PAGE = "https://one.example/"
+HOUR_S = 3600.0
 
 
 async def test_a_success_moves_the_anchor_to_the_fetch(world: World) -> None:
@@ -122,14 +123,33 @@ async def test_a_failed_fetch_holds_the_page_and_says_nothing_of_its_content(wor
     assert (await world.lease()).url == PAGE
 
 
-async def test_a_page_that_keeps_failing_is_held_ever_longer_up_to_an_hour(world: World) -> None:
+async def test_a_page_that_keeps_failing_is_held_ever_longer_up_to_some_six_days(world: World) -> None:
     await world.put(PAGE)
     held = []
-    for _ in range(10):
+    for _ in range(17):
         await world.report(await world.lease(), "failed")
         held.append(round((await world.state(PAGE)).held_until_ms / 1000 - world.clock.now_at))
         world.advance(held[-1] + 1)
-    assert held == [30, 60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
+    assert held == [30 * 2**tries for tries in range(15)] + [30 * 2**14] * 2
+
+
+@pytest.mark.parametrize("before", ["never-crawled", "crawled"])
+async def test_pages_that_always_fail_do_not_take_all_crawls(make_world: MakeWorld, before: str) -> None:
+    """Though they come before all others each time, as new or ever older ones; an hour has five slots."""
+    world = await make_world(bandwidth=5 / HOUR_S)
+    good, bad = urls_of(5, "good.example"), urls_of(5, "bad.example")
+    if before == "crawled":
+        await world.put_due(*good, *bad)
+    else:
+        await world.put_due(*good)
+        await world.put(*bad)
+    served: list[str] = []
+    for _ in range(4 * 24 * 5):
+        world.advance(HOUR_S / 5)
+        lease = await world.lease()
+        served.append(lease.host)
+        await world.report(lease, "failed" if lease.host == "bad.example" else "ok")
+    assert served[-2 * 24 * 5 :].count("good.example") > 0.9 * 2 * 24 * 5
 
 
 async def test_a_success_ends_the_growing_backoff(world: World) -> None:

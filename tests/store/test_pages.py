@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from service.address import parse_url
 from service.domain import Belief, NewPage
-from service.store.records import CRAWLED, FIXED
+from service.store.records import CRAWLED, FIXED, STARTED
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
 from tests.store.world import SHARDS, World, colliding, hosts_of, outcome, urls_of
@@ -78,6 +78,17 @@ async def test_fixed_stays_until_a_whole_model_replaces_it(world: World) -> None
     assert (await world.record(PAGE)).flags & FIXED
     await world.put(PAGE, importance=2, change_rate_per_day=4, precision=0.5, recall=0.5)
     assert not (await world.record(PAGE)).flags & FIXED
+
+
+async def test_what_was_fixed_becomes_a_starting_belief_when_a_user_says_so(world: World) -> None:
+    await world.put(PAGE, fixed=True, change_rate_per_day=4)
+    assert await world.put(PAGE, fixed=False) == ["updated"]
+    record = await world.record(PAGE)
+    assert record.flags & (FIXED | STARTED) == STARTED
+    assert float(record.model.change_rate[0]) * 86400 == pytest.approx(4, rel=1e-5)
+    await world.put("https://two.example/")
+    await world.put("https://two.example/", fixed=False)
+    assert not (await world.record("https://two.example/")).flags & (FIXED | STARTED)
 
 
 async def test_an_update_of_a_leased_page_leaves_the_lease(world: World) -> None:

@@ -170,7 +170,7 @@ async def test_a_server_that_was_demoted_is_left_for_who_has_its_address_now(tmp
         pumps: set[asyncio.Task[None]] = set()
         address = await asyncio.start_server(forward, "127.0.0.1", 0)
         server = Server(f"redis://127.0.0.1:{address.sockets[0].getsockname()[1]}")
-        turn = ("set_bandwidth", ["f:{control}"], ["", "5.0", "", ""])
+        turn = ("set_bandwidth", ["f:{control}"], ["", "5.0", "", "", ""])
         await server.call(*turn)
         await server.execute("SET", "a", "b")
         async with redis_asyncio.Redis.from_url(old.url) as client:

@@ -8,6 +8,7 @@ from service.address import parse_url
 from service.domain import Policy
 from service.errors import InvalidSetting
 from service.policy.valuation import NAMES
+from service.store.records import FIXED, STARTED
 from tests.store.audit import audit
 from tests.store.conftest import MakeWorld
 from tests.store.world import SHARDS, World, hosts_of, key_of, outcome, urls_of
@@ -118,6 +119,20 @@ async def test_a_page_put_under_another_policy_is_ranked_by_it(world: World) -> 
     assert (await world.frontier.control.policy()).value_name == Policy(policy="uniform").value_name
 
 
+async def test_a_whole_model_replaces_a_fixed_one_also_before_the_first_sweep_of_a_policy(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.register.TERMS_AGE_S", -1.0)
+    (page,) = hosts_of(1)
+    await sweep(world)
+    await world.put(page, fixed=True, change_rate_per_day=4.0)
+    await world.frontier.control.set_policy(policy="uniform")
+    await world.put(page, importance=2.0)
+    assert (await world.record(page)).flags & FIXED
+    await world.put(page, importance=2.0, change_rate_per_day=1.0, precision=0.5, recall=0.5)
+    assert (await world.record(page)).flags & (FIXED | STARTED) == STARTED
+
+
 async def test_what_a_host_was_served_at_is_forgotten_with_the_value(make_world: MakeWorld) -> None:
     """A price in the old value's terms would keep a host that must rest from ever being due."""
     world = await make_world(min_delay_s=1.0)
@@ -177,7 +192,7 @@ async def test_anchors_of_pages_never_crawled_that_an_earlier_release_kept_do_no
     for page_id in await world.server.execute("HKEYS", key):
         await world.server.execute("ZADD", key.replace(":r:", ":a:"), 1000, page_id)
     await world.frontier.prepare()
-    assert await world.server.execute("HGET", "f:{control}", "layout") == b"6"
+    assert await world.server.execute("HGET", "f:{control}", "layout") == b"7"
     await sweep(world)
     assert await world.put(*pages, importance=2.0) == ["updated"] * 3
     assert await world.delete(pages[0]) == ["deleted"]

@@ -129,9 +129,8 @@ async def test_what_another_release_changed_meanwhile_is_seen(make_world: MakeWo
         paused_until = (world.clock.now_at + 3600) * 1000
         args = (f"{world.clock.now_at * 1000:.3f}", address.host_id, address.host, 0, 0)
         place = world.prefix_of(urls[1])
-        client.execute_command(
-            "FCALL", "set_host_0ther", 1, place, *args, pack({"paused_until": paused_until})
-        )
+        changes = pack({"paused_until": paused_until})
+        client.execute_command("FCALL", "set_host_0ther", 1, place, *args, changes, "")
     world.advance(0.001)
     assert {lease.url for lease in await world.next(9)} == set(urls[2:])
     host = await world.frontier.read_host(address)

@@ -134,8 +134,8 @@ async def test_what_another_server_process_kept_is_not_gone_on_with(world: World
     await sweeps.keep(0, kept)
     assert await sweeps.begun(0) == kept
     meta = keys.meta(keys.shard_prefixes(SHARDS)[0])
-    stored = await world.server.execute("HGET", meta, "sweep")
-    await world.server.execute("HSET", meta, "sweep", b"0" * 40 + stored[40:])
+    stored = await world.server.execute("HGET", meta, "sweeping")
+    await world.server.execute("HSET", meta, "sweeping", b"0" * 40 + stored[40:])
     assert await sweeps.begun(0) is None
 
 

@@ -126,6 +126,39 @@ def test_so_many_lines_are_put_in_order_as_memory_is_meant_for(
     ]
 
 
+def test_a_page_given_up_stays_so(tmp_path: Path, url: str) -> None:
+    source, out = tmp_path / "pages", tmp_path / "out"
+    source.write_text('{"url": "https://one.example/", "state": "parked"}\nhttps://two.example/\n')
+    for _ in range(2):
+        assert run("import", source, url, "--processes", "1") == 0
+        states = [(page["url"], page.get("state", "waiting")) for page in exported(out, url)]
+        assert states == [("https://one.example/", "parked"), ("https://two.example/", "waiting")]
+
+
+def test_a_file_without_a_good_line_is_refused_line_by_line(
+    tmp_path: Path, url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "pages"
+    source.write_text("nonsense\n\n")
+    assert run("import", source, url, "--processes", "1") == 1
+    assert "0 added, 0 updated, 1 refused" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", [("export", "out"), ("keys", "list"), ("keys", "revoke", "--id", "x")])
+def test_no_store_is_made_where_one_is_to_be_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FRESHET_REDIS_URL", raising=False)
+    assert main([*command, "--data-dir", "wrong"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "there is no store in" in line
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_that_is_not_there_is_said_in_one_line(
     tmp_path: Path, url: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,7 +49,7 @@ class World:
         await self.frontier.set_bandwidth(crawls_per_second, None)
 
     async def put(
-        self, *urls: str | Address, fixed: bool = False, floor: float | None = None, **belief: float
+        self, *urls: str | Address, fixed: bool | None = None, floor: float | None = None, **belief: float
     ) -> list[str]:
         pages = [NewPage(_address(url), Belief(**belief), fixed, floor) for url in urls]
         return await self.frontier.put_pages(pages)

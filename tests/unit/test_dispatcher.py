@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from service.dispatcher import CALLS_AT_ONCE, FEW, PAGES_PER_CALL, Dispatcher
-from service.domain import Lease, Nothing
+from service.domain import UNDER_WAY, Lease, Nothing
 from service.errors import StoreUnavailable
 from service.waiting import Ask, Leases
 
@@ -44,6 +44,7 @@ class Store:
         self.error: Exception | None = None
         self.running = 0
         self.given_back: Leases = []
+        self.under_way: set[str] = set()  # ids whose first try is, elsewhere
 
     async def give_back(self, leases: Leases) -> None:
         self.given_back += leases
@@ -61,6 +62,9 @@ class Store:
             raise self.error
         answers = []
         for request_id, count, _ in requests:
+            if request_id in self.under_way:
+                answers.append(UNDER_WAY)
+                continue
             taken = min(count, self.stock)
             self.stock -= taken
             answers.append([a_lease(f"{request_id}{at}") for at in range(taken)])
@@ -290,6 +294,81 @@ async def test_a_caller_that_hung_up_is_not_asked_for(dispatcher: Dispatcher, st
     store.stock = 1
     assert len(await dispatcher.next("here", 1, 0)) == 1
     assert store.calls[-1] == [("here", 1, False)]
+
+
+async def test_what_a_caller_that_hung_up_was_leased_is_given_back(
+    dispatcher: Dispatcher, store: Store
+) -> None:
+    """Unless it gave an id: then it may ask for them again."""
+    store.stock = 5
+    store.gate.clear()
+    tasks = [asyncio.create_task(dispatcher.next(name, 2, 0)) for name in ("", "again")]
+    await until(store, 1)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    store.gate.set()
+    assert [lease.url for lease in await returned(store)] == ["0", "1"]
+
+
+async def returned(store: Store) -> Leases:
+    async with asyncio.timeout(10):
+        while not store.given_back:  # noqa: ASYNC110 - turn by turn
+            await asyncio.sleep(0)
+    return store.given_back
+
+
+async def test_what_a_batch_was_leased_is_given_back_where_its_caller_hangs_up_in_the_queue(
+    dispatcher: Dispatcher, store: Store
+) -> None:
+    got: list[object] = []
+    store.stock = 10_000
+    store.gate.clear()
+    batch = dispatcher.ask("", 3 * PAGES_PER_CALL, 0, got.append)
+    for _ in range(4):  # whose calls come before its second part
+        dispatcher.ask("", 2 * PAGES_PER_CALL, 0, lambda _: None)
+    async with asyncio.timeout(10):
+        while not batch.leases:  # no further call ends
+            store.gate.set()
+            await asyncio.sleep(0)
+            store.gate.clear()
+    assert batch in dispatcher._queue
+    batch.is_gone = True
+    store.gate.set()
+    assert await returned(store) == batch.leases
+    assert got == []
+
+
+async def test_what_a_batch_was_leased_is_given_back_where_its_caller_hangs_up_before_a_call_fails(
+    dispatcher: Dispatcher, store: Store
+) -> None:
+    got: list[object] = []
+    store.stock = 10_000
+    batch = dispatcher.ask("", 2 * PAGES_PER_CALL, 0, got.append)
+    async with asyncio.timeout(10):
+        while not batch.leases:  # noqa: ASYNC110 - turn by turn
+            await asyncio.sleep(0)
+    store.gate.clear()
+    await until(store, 2)
+    batch.is_gone = True
+    store.error = StoreUnavailable()
+    store.gate.set()
+    assert await returned(store) == batch.leases
+    assert got == []
+
+
+async def test_a_retry_waits_for_the_last_part_of_its_first_try(dispatcher: Dispatcher, store: Store) -> None:
+    """It is not told of a part of what that gets."""
+    store.stock = 2 * PAGES_PER_CALL
+    large = 2 * PAGES_PER_CALL
+    store.under_way = {f"again\x1f{PAGES_PER_CALL}"}
+    answer = await dispatcher.next("again", large, 0)
+    assert isinstance(answer, Nothing)
+    assert answer.retry_after_s >= 0.05
+    waiting = asyncio.create_task(dispatcher.next("again", large, 20))
+    await until(store, 4)
+    store.stock, store.under_way = large, set()
+    assert len(await asyncio.wait_for(waiting, 10)) == large
 
 
 async def test_closing_answers_those_who_wait(dispatcher: Dispatcher, store: Store) -> None:

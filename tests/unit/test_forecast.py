@@ -109,3 +109,34 @@ def test_page_that_never_changes_is_fresh_without_crawls() -> None:
     assert forecast.frequency[0] == 0
     nothing = optimum(Model(np.ones(1), np.zeros(1), np.zeros(1), np.zeros(1)), 1.0)
     assert nothing.freshness == 1
+
+
+@pytest.mark.parametrize("rate", [0.1, 1.0, 10.0])
+def test_pages_that_are_all_alike_have_a_price(rate: float) -> None:
+    """Near their ceiling, where rounding decides whether any crawls are left for them."""
+    generator = np.random.default_rng(4)
+    for importance, changes in generator.lognormal(size=(100, 2)):
+        one = Model(np.full(2, importance), np.full(2, changes), np.zeros(2), np.zeros(2))
+        found = optimum(one, rate * changes, 1e6)
+        assert np.sum(1e6 * found.frequency) <= rate * changes * (1 + 1e-6)
+        assert found.price == pytest.approx(importance / changes, rel=1e-6)
+        enough = optimum(one, 1e6 * rate * changes, 1e6)
+        assert np.sum(1e6 * enough.frequency) == pytest.approx(1e6 * rate * changes, rel=1e-6)
+    signalled_all = Model(np.ones(100), np.zeros(100), np.full(100, 20.0), np.full(100, 0.01))
+    for bandwidth in (0.25, 0.5, 1.0, 2.0, 4.0):
+        assert np.sum(optimum(signalled_all, bandwidth).frequency) <= bandwidth * (1 + 1e-9)
+
+
+def test_a_page_may_stand_for_others_like_it() -> None:
+    model = signalled(np.random.default_rng(5), 60)
+    counts = np.arange(60) % 4 + 1
+    many = Model(
+        *(
+            np.repeat(a, counts)
+            for a in (model.importance, model.silent_rate, model.signal_weight, model.signal_rate)
+        )
+    )
+    for bandwidth in (0.0, 5.0, 1e6):
+        one, all_ = optimum(model, bandwidth, counts), optimum(many, bandwidth)
+        assert one.price == pytest.approx(all_.price, rel=1e-9)
+        assert one.freshness == pytest.approx(all_.freshness, rel=1e-9)

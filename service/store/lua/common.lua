@@ -11,8 +11,11 @@
 --   <shard>:resting       zset: hosts that come back to `awake` at the end of their rest, by that end: such hosts where
 --                         that page was never crawled or is promoted, and those that stood in the way of others
 --   <shard>:leases        zset: `<host>:<page>` by the instant the lease expires
+--   <shard>:tokens        hash: the token of the lease by `<host>:<page>`, packed '<I6'; the end of a lease writes it
+--                         into the page's record, whose `token` is that of the last lease that ended
 --   <shard>:held          zset: `<host>:<page>` by the instant the page waits again
 --   <shard>:parked        zset: `<host>:<page>` by the instant it was parked
+--   <shard>:sample        string: how many pages the last sweep saw ('<I8'), and the models of some of them
 --   <shard>:late          hash: signals that arrived while their page was leased
 --   <shard>:seen:<n>      set: messages already counted, one set per generation, expiring
 --   <shard>:h:<host>      hash: what was learned of the host: sums, trust in its sources
@@ -21,12 +24,14 @@
 --   <shard>:a:<host>:<n>  zset: anchors of crawled pages; now - score is the effective elapsed time
 --   <shard>:e:<host>:<n>  hash: evidence, what is kept of a page's observations for learning
 --   <shard>:q:<host>:<n>  hash: requests of readers by page id: '<ddd' discounted count, first_at, updated_at in ms
+--   <shard>:audit         stream: who changed what of its hosts; beside the control hash, of all else (`note_change`)
 --   <shard>:counted       hash: signals accepted by source number; <shard>:sources: what was learned of each
 --   <shard>:observed      stream: observations not yet learned from; <shard>:dirty: set of hosts with new evidence
 --   <shard>:d:<host>:<n>  zset: due times of the pages that wait: the moment the crawl value meets the price
 -- Times are integer milliseconds: integers stay integers inside a listpack, floats would become text.
 
--- FIXED: a user vouches for the model. STARTED: the model is a user's starting belief.
+-- LEASED is what `as_leased` says; only earlier releases stored it. FIXED: a user vouches for the model. STARTED: the
+-- model is a user's starting belief.
 local LEASED, PARKED, HELD, FIXED, CRAWLED, STARTED = 1, 2, 4, 8, 16, 32
 
 -- flags, version, failures, gone | interval_s, lead, ceiling, base, slope, near, far, tempo, credit_s | importance, silent_rate,
@@ -35,6 +40,7 @@ local LEASED, PARKED, HELD, FIXED, CRAWLED, STARTED = 1, 2, 4, 8, 16, 32
 local HEAD = '<BBBBfffffffffffffI6I6I4BHBc3I4f'
 local HEAD_SIZE = 87
 local RANKING_AT, MODEL_AT, HISTORY_AT, FLOOR_AT = 5, 41, 57, 84  -- where ranking, model, crawled_at, floor start
+local TOKEN_AT = HISTORY_AT + 6
 
 -- Due scores outside the range of instants: never crawled (before everything, by importance), promoted
 -- (to be seen next, whatever they are worth) and dormant (after everything, by ceiling).
@@ -100,6 +106,23 @@ local function path_of(record)
 end
 
 local function pack_tail(sources, rest) return char(#sources / 2) .. sources .. rest end
+
+local function member_of(hid, id) return hid .. ':' .. string.format('%d', id) end
+
+-- A record as it would be with the lease of its page in it: `token` as it is kept, if the page is on lease. No lease is
+-- written there: records are the largest part of what the append-only file would get of it, and its end writes them.
+local function as_leased(record, token)
+  if not token then return record end
+  local flags = byte(record)
+  if flags % 2 == 0 then flags = flags + LEASED end
+  return char(flags) .. sub(record, 2, TOKEN_AT - 1) .. token .. sub(record, TOKEN_AT + 6)
+end
+
+-- The lease of a page is over; what its record said of it must be written.
+local function end_lease(shard, member)
+  redis_call('ZREM', shard .. ':leases', member)
+  redis_call('HDEL', shard .. ':tokens', member)
+end
 
 -- Adds one to the count of a source (a byte index) in the pairs string.
 local function count_source(sources, index)
@@ -180,6 +203,18 @@ local function is_repeat(shard, name, now, before)
   if redis.call('SADD', current, name) == 0 then return true end
   redis.call('PEXPIRE', current, 3 * GENERATION_MS)
   return false
+end
+
+-- Keeps beside the control hash, or in a shard, who changed what: which fields were what before and are what since.
+-- `name` says of which host, source or key, '' where there is but one. The last thousand or so are kept.
+local function note_change(place, now, actor, what, name, old, new)
+  for _, fields in ipairs({old, new}) do
+    for field, value in pairs(fields) do
+      if type(value) == 'number' then fields[field] = string.format('%.17g', value) end  -- cjson keeps 14 digits
+    end
+  end
+  redis.call('XADD', place .. ':audit', 'MAXLEN', '~', 1000, '*', 'at', string.format('%.0f', now), 'actor', actor,
+    'what', what, 'name', name, 'old', cjson.encode(old), 'new', cjson.encode(new))
 end
 
 -- Linear hashing: the bin of a page id among `bins` bins, which grow one at a time.

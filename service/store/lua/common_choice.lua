@@ -14,9 +14,8 @@ local NOTE_MS = 1000  -- how long what is remembered of a shard is believed
 
 -- A candidate is a list of what it is worth (one number to compare pages by), its crawl value and due score, id,
 -- record, the interval and credit it is ranked by (nil if it was never crawled), its host, its bin, that bin's sorted
--- set of due times, its records, and the first of those due times as they were read.
-local WORTH, VALUE, DUE, ID, RECORD, INTERVAL, CREDIT, HOST, BIN, DUES, RECORDS, PAGES =
-  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
+-- set of due times, and the first of those as they were read.
+local WORTH, VALUE, DUE, ID, RECORD, INTERVAL, CREDIT, HOST, BIN, DUES, PAGES = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 
 -- What is remembered of a shard; read again after a while, for shards move between servers.
 local function note_of(prefix, now)
@@ -112,13 +111,13 @@ end
 -- Adds the candidates of a bin; of a host that gives one page and then rests, only a better one than `best`.
 local function add_candidates(found, queue, host, bin, now, best)
   local hid, rest_ms = host.hid, host.rest_ms
-  local dues, records = queue.dues .. hid .. ':' .. bin, queue.records .. hid .. ':' .. bin
+  local dues = queue.dues .. hid .. ':' .. bin
   local pages = redis_call('ZRANGE', dues, 0, host.most - 1, 'WITHSCORES')
   local count = count_due(pages, rest_ms, now)
   if count == 0 then return best end
   host.has_more = #pages > 2 * count
   found.read = found.read + count
-  local read = read_first(records, pages, count)
+  local read = read_first(queue.records .. hid .. ':' .. bin, pages, count)
   for at = 1, #read do
     local record = read[at]
     if record then
@@ -132,12 +131,12 @@ local function add_candidates(found, queue, host, bin, now, best)
         worth = due > NEW_PAGES and value or worth_first(due)
       end
       if not best or rest_ms == 0 then
-        best = {worth, value, due, id, record, interval_s, credit_s, host, bin, dues, records, pages}
+        best = {worth, value, due, id, record, interval_s, credit_s, host, bin, dues, pages}
         found[#found + 1] = best
       elseif worth > best[WORTH] then
         best[WORTH], best[VALUE], best[DUE], best[ID], best[RECORD] = worth, value, due, id, record
         best[INTERVAL], best[CREDIT] = interval_s, credit_s
-        best[BIN], best[DUES], best[RECORDS], best[PAGES] = bin, dues, records, pages
+        best[BIN], best[DUES], best[PAGES] = bin, dues, pages
       end
     end
   end
@@ -187,8 +186,6 @@ local function step_aside(passed, queue, rests_until)
   if note.wake and rests_until < note.wake then note.wake = rests_until end
 end
 
-local function by_worth(a, b) return a[WORTH] > b[WORTH] end
-
 -- A shortlist: the pages at or above the price in due order, as many as are wanted and some to spare, and the nearest
 -- if too few are due, `near_spare` of them at any rate; best first. Also when the first host that was passed over will
 -- have rested. The order of new pages, and of those not due yet, is kept exactly; of the others a queue gives some in a
@@ -227,7 +224,7 @@ local function gather(prefixes, now, wanted, spare, near_spare, default_rest_ms,
     if rests_until and rests_until < rested_at then rested_at = rests_until end
   end
   for prefix, moves in pairs(passed) do move_hosts(prefix, moves) end  -- not before: queues are read by place
-  table.sort(found, by_worth)
+  table.sort(found, function(one, other) return one[WORTH] > other[WORTH] end)
   found.at, found.first, found.hosts, found.near = now, 1, hosts, near + passes
   return found, rested_at
 end

@@ -23,7 +23,6 @@ local function index_bin(shard, host, bin)
   end
 end
 
-local PLACES = {'awake', 'turns', 'resting'}
 local NOT = {awake = 'not_awake', turns = 'not_turns', resting = 'not_resting'}
 
 -- Where a host waits, and by what: awake by the due time of its best page; where that comes before the end of its
@@ -45,7 +44,7 @@ local function place_host(shard, host, due, now)
   elseif host.pages == 0 and host.rest_until > (now or 0) then  -- it is forgotten when it has rested
     place, score = 'resting', host.rest_until
   end
-  for _, name in ipairs(PLACES) do
+  for _, name in ipairs({'awake', 'turns', 'resting'}) do
     if name == place then
       redis.call('ZADD', shard .. ':' .. name, score, host.hid)
     elseif name == 'awake' or host.rest_until > 0 then
@@ -147,6 +146,35 @@ local function unwait_page(shard, host, bin, id)
   index_bin(shard, host, bin)
 end
 
+local MOST_EXPIRIES = 20  -- in a row: then a page is given up
+local backoff_ms, park_page, hold_back
+do
+  local FIRST_BACKOFF_MS, LONGEST_BACKOFF_MS = 30000, 3600000
+  local FREE_EXPIRIES = 4  -- in a row, after which a page comes back at once
+
+  -- For how long what has failed so often before is left alone.
+  function backoff_ms(count) return min(LONGEST_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ^ min(count, 12)) end
+
+  -- Notes that a page is given up; it must be in no other index, and its record is still to be written.
+  function park_page(shard, hid, id, r, now)
+    r.flags = r.flags + PARKED
+    redis_call('ZADD', shard .. ':parked', floor(now), member_of(hid, id))
+  end
+
+  -- Whether a page whose lease ran out must not wait again at once: perhaps it is what kills the crawlers.
+  function hold_back(shard, hid, id, r, now)
+    if r.expiries <= FREE_EXPIRIES then return false end
+    if r.expiries >= MOST_EXPIRIES then
+      park_page(shard, hid, id, r, now)
+    else
+      r.flags = r.flags + HELD
+      local until_ms = floor(now + backoff_ms(r.expiries - FREE_EXPIRIES - 1))
+      redis_call('ZADD', shard .. ':held', until_ms, member_of(hid, id))
+    end
+    return true
+  end
+end
+
 -- Takes a leased or held page back: it waits again, where its anchor says.
 local function return_page(shard, hid, id, clear, expired, now)
   local host = load_host(shard, hid)
@@ -155,26 +183,36 @@ local function return_page(shard, hid, id, clear, expired, now)
   local key = record_key(shard, hid, bin)
   local record = redis.call('HGET', key, id)
   if not record or record == '' then return end
+  local member = member_of(hid, id)
+  if clear == LEASED then
+    record = as_leased(record, redis_call('HGET', shard .. ':tokens', member))
+    end_lease(shard, member)
+  end
   local r = unpack_head(record)
   if not has(r.flags, clear) then return end
   local anchor = tonumber(redis.call('ZSCORE', anchor_key(shard, hid, bin), id))
+  local is_held_back = false
   r.flags = r.flags - clear
   if clear == LEASED then
     if expired then  -- its outcome may still come, so signals stay apart
-      r.expiries = math.min(255, r.expiries + 1)
+      r.expiries = r.expiries < MOST_EXPIRIES and r.expiries + 1 or 1  -- an earlier release went on counting
+      is_held_back = hold_back(shard, hid, id, r, now)
     else
-      redis.call('HDEL', shard .. ':late', hid .. ':' .. string.format('%d', id))
+      redis.call('HDEL', shard .. ':late', member)
     end
   end
   redis.call('HSET', key, id, pack_head(r) .. record:sub(HEAD_SIZE + 1))
-  wait_page(shard, host, bin, id, due_score(r, anchor), now)
+  if not is_held_back then wait_page(shard, host, bin, id, due_score(r, anchor), now) end
 end
-
-local function first_score(key) return tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) or math.huge end
 
 -- When the next thing happens in a shard by the clock alone.
 local function wake_of(shard)
-  return math.min(first_score(shard .. ':leases'), first_score(shard .. ':held'), first_score(shard .. ':resting'))
+  local wake = INFINITE
+  for _, name in ipairs({':leases', ':held', ':resting'}) do
+    local first = redis_call('ZRANGE', shard .. name, 0, 0, 'WITHSCORES')[2]
+    if first then wake = min(wake, first + 0) end
+  end
+  return wake
 end
 
 -- Takes what has come due by now out of a sorted set.

@@ -1,8 +1,6 @@
 -- Shared by the functions that hand pages out, after common_pace.lua: leases, and what they change. Defines
 -- only locals.
 
-local HOST_PRICE_WEIGHT = 0.05  -- of one lease in the price of a host that has to rest
-local TOKEN_AT = HISTORY_AT + 6
 local SHORTLIST_MS = 100  -- how long what a look left over is chosen from: values hardly move meanwhile
 local LONGEST_MS = 1000  -- before asking again where there are no pages
 local BUSY_LOOKS = 4  -- within that time, from which on each finds more pages than are wanted also where few are due
@@ -31,23 +29,35 @@ local function due_after(c)
   return host_due(prefix, host)
 end
 
--- What the leases of a round change in a shard's indexes: {expiry, member, ...}, {host id, host, ...} and where
--- hosts go.
-local function new_changes(note) return {note = note, leases = {}, hosts = {}, moves = {}} end
+-- What the leases of a round change in a shard's indexes: {expiry, member, ...}, {member, token, ...}, {host id, host,
+-- ...} and where hosts go.
+local function new_changes(note) return {note = note, leases = {}, tokens = {}, hosts = {}, moves = {}} end
 
--- The price of a host after a lease. It follows what is served where a page was due before the rest ended: politeness
--- holds the host back. Where it was not the price is too high, and falls. New pages come first whatever they are worth.
-local function host_price_after(c)
-  local host = c[HOST]
-  local price, value = host.price, host.place == 'turns' and c[VALUE] or 0
-  if c[DUE] <= NEW_PAGES then return price end
-  return price > 0 and price + HOST_PRICE_WEIGHT * (value - price) or value
+local host_price_after
+do
+  local HOST_PRICE_WEIGHT = 0.05  -- of one lease in the price of a host that has to rest
+  local IDLE_MS = 1000  -- after a rest, beyond as much as that took: so long a host may wait for its turn that is held back
+
+  -- The price of a host after a lease. It follows what is served where a page was due before the rest ended: politeness
+  -- holds the host back. Where it was not the price is too high, and falls. What it was counts the less beside what is
+  -- served now the longer the host stood idle after its rest: its next lease would be as late, if that was what its
+  -- price brought about; and if crawlers paused, what is served now says more. New pages come first whatever they are
+  -- worth.
+  function host_price_after(c, at_ms)
+    local host = c[HOST]
+    local price, value, rest_ms = host.price, host.place == 'turns' and c[VALUE] or 0, host.rest_ms
+    if c[DUE] <= NEW_PAGES then return price end
+    if price <= 0 then return value end
+    local idle_ms = at_ms - host.rest_until - rest_ms - IDLE_MS
+    if idle_ms > 0 then price = value + (price - value) * rest_ms / (rest_ms + idle_ms) end
+    return price + HOST_PRICE_WEIGHT * (value - price)
+  end
 end
 
 -- From a lease on the host rests.
 local function start_rest(c, at_ms, changes)
   local host = c[HOST]
-  local rest_until, price = floor(at_ms + host.rest_ms), host_price_after(c)
+  local rest_until, price = floor(at_ms + host.rest_ms), host_price_after(c, at_ms)
   if rest_until > LATEST then rest_until = LATEST end
   host.rest_until, host.price = rest_until, price
   host.raw = packed('<I6d', rest_until, price) .. host.raw:sub(SERVED_SIZE + 1)
@@ -91,7 +101,7 @@ local function next_token(record, now, salt, removed)
 end
 
 -- Leases a candidate; nil if it does not wait any more. The answer says what changed; the rest is in the page's
--- record and its host's, as they were.
+-- record, which stays as it is, and its host's, as it was.
 local function lease(c, slot, now, order, changes)
   local host, record, note, id, value = c[HOST], c[RECORD], changes.note, c[ID], c[VALUE]
   if redis_call('ZREM', c[DUES], id) == 0 then return nil end
@@ -99,9 +109,9 @@ local function lease(c, slot, now, order, changes)
   if at_ms < now then at_ms = now end
   at_ms = at_ms + order.hold_ms  -- when it is handed out at the latest
   local token, expires_at = next_token(record, now, order.salt, note.removed), floor(at_ms + order.lease_ms)
-  redis_call('HSET', c[RECORDS], id, char(record:byte(1) + LEASED) .. record:sub(2, TOKEN_AT - 1)
-    .. packed('<I6', token) .. record:sub(TOKEN_AT + 6))
-  append(changes.leases, expires_at, hid .. ':' .. id)
+  local member = hid .. ':' .. id
+  append(changes.leases, expires_at, member)
+  append(changes.tokens, member, packed('<I6', token))
   if note.wake and expires_at < note.wake then note.wake = expires_at end
   if host.rest_ms > 0 then start_rest(c, at_ms, changes) end
   move_host(c, now, changes)
@@ -113,6 +123,7 @@ end
 local function flush(prefix, changes, now, raw, offset)
   if #changes.leases == 0 then return end
   redis_call('ZADD', prefix .. ':leases', unpack(changes.leases))
+  redis_call('HSET', prefix .. ':tokens', unpack(changes.tokens))
   if #changes.hosts > 0 then redis_call('HSET', prefix .. ':hosts', unpack(changes.hosts)) end
   move_hosts(prefix, changes.moves)
   local note = changes.note

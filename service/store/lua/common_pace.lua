@@ -49,7 +49,7 @@ end
 -- What becomes of the requests in `args` from a place on: two bytes each, how many pages, and `GOES_ON` more if it
 -- goes on with a batch; at their end perhaps how many pages for those who may come, and `AHEAD` more; then, if any has
 -- one, the id of each or ''. Lists by request: pages wanted (0 if there is nothing to serve), whether it goes on (`on`),
--- the answers to ids that come again, packed as they were given ('' else), and of which it is a twin. Also how much is
+-- the answers to ids that come again, packed as they were given (`told`), and of which it is a twin. Also how much is
 -- left to serve (`total`), whether some of it goes on, and the pages for those who may come (`ahead`).
 local GOES_ON, AHEAD = 32768, 16384
 local function open_requests(control, args, from, now)
@@ -69,7 +69,7 @@ local function open_requests(control, args, from, now)
       asked.ids[at], asked.twin_of[at] = id, seen[id]  -- a retry may arrive beside its first try
       if kept or seen[id] then wanted = 0 else seen[id] = at end
     end
-    asked.wanted[at], asked.on[at], asked.answers[at] = wanted, goes_on, kept or ''
+    asked.wanted[at], asked.on[at], asked.answers[at] = wanted, goes_on, told(kept)
     if wanted > 0 then asked.total, asked.goes_on = asked.total + wanted, asked.goes_on or goes_on end
   end
   return asked

@@ -9,10 +9,10 @@ register('cursor', function(keys, args)
   local meta = keys[1] .. ':meta'
   local process = redis.call('INFO', 'server'):match('run_id:(%x+)')
   if args[1] ~= '' then
-    redis.call('HSET', meta, 'sweep', process .. args[1])
+    redis.call('HSET', meta, 'sweeping', process .. args[1])
     return {'kept'}
   end
-  local kept = redis.call('HGET', meta, 'sweep')
+  local kept = redis.call('HGET', meta, 'sweeping')
   if kept and kept:sub(1, #process) == process then return {'begun', kept:sub(#process + 1)} end
   return {'none'}
 end)

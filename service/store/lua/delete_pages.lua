@@ -16,7 +16,8 @@ local function close_gaps(shard, host, id)
 end
 
 local function delete_page(shard, host, id, bin, record)
-  local member = host.hid .. ':' .. string.format('%d', id)
+  local member = member_of(host.hid, id)
+  record = as_leased(record, redis.call('HGET', shard .. ':tokens', member))
   local after = (id + 1) % 2147483648
   if redis.call('HEXISTS', record_key(shard, host.hid, bin_of(after, host.bins)), after) == 1 then
     redis.call('HSET', record_key(shard, host.hid, bin), id, '')  -- or a page pushed on would be lost
@@ -28,7 +29,7 @@ local function delete_page(shard, host, id, bin, record)
   redis.call('HDEL', evidence_key(shard, host.hid, bin), id)
   redis.call('HDEL', requests_key(shard, host.hid, bin), id)
   unwait_page(shard, host, bin, id)
-  redis.call('ZREM', shard .. ':leases', member)
+  end_lease(shard, member)
   redis.call('ZREM', shard .. ':held', member)
   redis.call('ZREM', shard .. ':parked', member)
   redis.call('HDEL', shard .. ':late', member)

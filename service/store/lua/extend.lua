@@ -15,9 +15,9 @@ register('extend', function(keys, args)
     if host then id, _, record = find_page(shard, host, wanted_id, '') end
     local word = record and 'stale' or 'unknown'
     if record then
-      local r = unpack_head(record)
+      local member = member_of(hid, id)
+      local r = unpack_head(as_leased(record, redis.call('HGET', shard .. ':tokens', member)))
       if has(r.flags, LEASED) and r.token == token then
-        local member = hid .. ':' .. string.format('%d', id)
         redis.call('ZADD', shard .. ':leases', 'GT', math.floor(now + duration_ms), member)
         word = redis.call('ZSCORE', shard .. ':leases', member)
       end

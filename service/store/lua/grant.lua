@@ -30,7 +30,13 @@ register('grant', function(keys, args)
   local tries = {}
   for at = 1, #asked.wanted do
     shares[at] = shares[at] or 0
-    if shares[at] > 0 and asked.ids[at] then append(tries, asked.ids[at], under_way(now + UNDER_WAY_MS)) end
+    if asked.wanted[at] > 0 and asked.ids[at] then
+      if shares[at] > 0 then
+        append(tries, asked.ids[at], under_way(now + UNDER_WAY_MS))
+      elseif asked.on[at] then
+        append(tries, asked.ids[at], NOTHING)
+      end
+    end
   end
   shares[#asked.wanted + 1] = more
   keep_answers(control, tries, now)

@@ -12,7 +12,8 @@ register('inspect', function(keys, args)
   if not host then return {'unknown'} end
   local id, bin, record = find_page(shard, host, tonumber(args[3]), args[4])
   if not record then return {'unknown'} end
-  local member = hid .. ':' .. string.format('%d', id)
+  local member = member_of(hid, id)
+  record = as_leased(record, redis.call('HGET', shard .. ':tokens', member))
   return {'page', string.format('%.3f', now), string.format('%d', id), record,
     redis.call('ZSCORE', anchor_key(shard, hid, bin), id) or string.format('%.3f', now),
     redis.call('ZSCORE', due_key(shard, hid, bin), id) or '',

@@ -45,17 +45,19 @@ local function slots_of(pace, count)
   return slots
 end
 
--- Gives each request its share of the pages; a twin of an earlier request gets what that got. Returns what to keep,
--- and how many pages were given.
+-- Gives each request its share of the pages, if there is one; a twin of an earlier request gets what that got. Returns
+-- what to keep, and how many pages were given.
 local function hand_out(asked, shares, pages)
   local given, answers, ids, twin_of, kept = 0, asked.answers, asked.ids, asked.twin_of, {}
-  for at = 1, #shares do
-    local count = shares[at]
+  for at = 1, #answers do
+    local count = shares[at] or 0
     if count > #pages - given then count = #pages - given end
     if count > 0 then
       answers[at] = count == 1 and pages[given + 1] or table.concat(pages, '', given + 1, given + count)
       if ids[at] then append(kept, ids[at], answers[at]) end
       given = given + count
+    elseif asked.wanted[at] > 0 and asked.on[at] and ids[at] then
+      append(kept, ids[at], NOTHING)
     end
     if twin_of[at] then answers[at] = answers[twin_of[at]] end
   end
@@ -74,9 +76,10 @@ register('next', function(keys, args)
   local lease_ms, lookahead_ms, rest_ms, hold_ms, salt = fields_of('<ddddH', args[2])
   local asked, pace = open_requests(control, args, 4, now), pace_of(stored, now)
   local reason, retry_ms = pace.reason, pace.retry_ms
-  local pages, rested_at, given, spare = {}, nil, 0, ''
+  local pages, shares, rested_at, spare = {}, {}, nil, ''
   if asked.total + asked.ahead > 0 and (pace.is_open or asked.goes_on and pace.gap_ms > 0) then
-    local shares, count, more = share_slots(asked, pace, now, lookahead_ms)
+    local count, more
+    shares, count, more = share_slots(asked, pace, now, lookahead_ms)
     local order = {slots = slots_of(pace, count + more), needed = count, lease_ms = lease_ms, rest_ms = rest_ms,
       hold_ms = hold_ms, salt = salt, candidates = CANDIDATES, least = 0, pace = pace, shift_ms = 0}
     pages, rested_at = fill(prefixes, now, raw, offset, order)
@@ -84,11 +87,10 @@ register('next', function(keys, args)
     retry_ms = pace.slot - GRACE_MS - now
     if #pages < count then reason, retry_ms = why_nothing(prefixes, now, rested_at) end
     if #pages > 0 then write_pace(control, pace) end
-    local kept
-    kept, given = hand_out(asked, shares, pages)
-    keep_answers(control, kept, now)
-    spare = table.concat(pages, '', given + 1)
   end
+  local kept, given = hand_out(asked, shares, pages)
+  keep_answers(control, kept, now)
+  if #pages > given then spare = table.concat(pages, '', given + 1) end
   keep_clock(control, raw, offset, stale)
   if given == asked.total then reason, retry_ms = 'leased', 0 end
   return {reason, max(0, retry_ms * 1000), given, spare, unpack(asked.answers)}

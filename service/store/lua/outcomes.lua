@@ -13,7 +13,10 @@
 local RESULTS = {ok = 1, unchanged = 2, failed = 3, gone = 4, busy = 5, crawled = 6}
 local LEASELESS_WINDOW_MS = 10000
 local MOST_OBSERVATIONS = 1000000  -- kept for workers that are away; the oldest are given up first
-local FIRST_BACKOFF_MS, LONGEST_BACKOFF_MS, LONGEST_REST_MS = 30000, 3600000, 86400000
+local LONGEST_REST_MS = 86400000
+-- Of a page whose fetches fail: up to some six days. One that always fails is worth the most, or was never crawled, and
+-- so comes before all others each time: tried every hour, many of them would take all slots for ever.
+local FIRST_HOLD_MS, MOST_DOUBLINGS = 30000, 14
 
 -- A record's head with all that is believed of the page as one piece, as a list; where its fields stand in that.
 local LIFE = '<BBBBc52I6I6I4BHBc3I4c4'
@@ -23,8 +26,6 @@ local FIELDS = 14
 local CEILING_AT, CREDIT_AT, IMPORTANCE_AT, SILENT_AT = 9, 33, 37, 41  -- where they start in what is believed
 
 local function pack_life(r) return packed(LIFE, unpack(r, 1, FIELDS)) end
-
-local function backoff_ms(count) return min(LONGEST_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ^ min(count, 12)) end
 
 -- What a successful fetch found; `crawled` where neither the crawler nor a digest tells.
 local function found(r, item)
@@ -130,7 +131,7 @@ local function take_success(call, host, page, item)
   await_crawl(call, host, page, due_of(r, anchor))
 end
 
-local function park_page(shard, host, page, now)
+local function give_up(shard, host, page, now)
   local r = page.head
   r[FLAGS] = r[FLAGS] + PARKED
   redis_call('HSET', record_key(shard, host.hid, page.bin), page.name, pack_life(r) .. pack_tail(page.sources, page.rest))
@@ -147,16 +148,16 @@ end
 
 local function take_failure(call, host, page, item)
   local shard, r, now = call.shard, page.head, call.now
-  r[RESULT] = RESULTS[item[6]]
+  r[RESULT], r[EXPIRIES] = RESULTS[item[6]], 0
   r[GONE] = item[6] == 'gone' and min(255, r[GONE] + 1) or 0
-  if r[GONE] >= 2 then return park_page(shard, host, page, now) end
+  if r[GONE] >= 2 then return give_up(shard, host, page, now) end
   if item[6] == 'busy' then
     redis_call('HSET', record_key(shard, host.hid, page.bin), page.name, pack_life(r) .. pack_tail(page.sources, page.rest))
     local anchor = tonumber(redis_call('ZSCORE', anchor_key(shard, host.hid, page.bin), page.name))
     return await_crawl(call, host, page, due_of(r, anchor))
   end
   r[FAILURES] = min(255, r[FAILURES] + 1)
-  hold_page(shard, host, page, now, backoff_ms(r[FAILURES] - 1))
+  hold_page(shard, host, page, now, FIRST_HOLD_MS * 2 ^ min(r[FAILURES] - 1, MOST_DOUBLINGS))
 end
 
 -- Whether an outcome says what the accepted one of its lease said.
@@ -186,6 +187,28 @@ local function judge(shard, page, item, now)
   return token == r[TOKEN] and token % 65536 > 0 and 'accepted' or 'stale'
 end
 
+-- The tokens of the leases these items speak of, by member; false where there is none.
+local function tokens_of(shard, items)
+  local members, tokens = {}, {}
+  for at, item in ipairs(items) do members[at] = member_of(item[1], item[2]) end
+  for at, token in ipairs(redis_call('HMGET', shard .. ':tokens', unpack(members))) do tokens[members[at]] = token end
+  return tokens
+end
+
+-- The page an item speaks of, as it is with its lease; nil if there is none.
+local function page_of(call, host, item)
+  local id, bin, record = find_page(call.shard, host, item[2], item[3])
+  if not record then return nil end
+  local name = string.format('%d', id)
+  local member = host.hid .. ':' .. name
+  local token = call.tokens[member]
+  if token == nil then token = redis_call('HGET', call.shard .. ':tokens', member) end  -- its id is another's next
+  record = as_leased(record, token)
+  local sources, rest = split_tail(record)
+  return {id = id, bin = bin, name = name, member = member, head = {fields_of(LIFE, record)}, sources = sources,
+    rest = rest, late = false}
+end
+
 -- Takes the page out of where it is. That a lease ended is written for all of a call at once.
 local function release_page(call, host, page)
   local shard, r = call.shard, page.head
@@ -195,7 +218,7 @@ local function release_page(call, host, page)
   end
   if has(r[FLAGS], LEASED) then
     r[FLAGS] = r[FLAGS] - LEASED
-    call.ended[#call.ended + 1] = page.member
+    call.ended[#call.ended + 1], call.tokens[page.member] = page.member, false
   end
   if has(r[FLAGS], HELD) then
     r[FLAGS] = r[FLAGS] - HELD
@@ -211,11 +234,8 @@ local function release_page(call, host, page)
 end
 
 local function take(call, host, item)
-  local id, bin, record = find_page(call.shard, host, item[2], item[3])
-  if not record then return 'unknown' end
-  local name, sources, rest = string.format('%d', id), split_tail(record)
-  local page = {id = id, bin = bin, name = name, member = host.hid .. ':' .. name, head = {fields_of(LIFE, record)},
-    sources = sources, rest = rest, late = false}
+  local page = page_of(call, host, item)
+  if not page then return 'unknown' end
   local word = judge(call.shard, page, item, call.now)
   if word ~= 'accepted' then return word end
   release_page(call, host, page)
@@ -232,7 +252,10 @@ end
 -- What the items of a call have in common: leases that ended, hosts to be asked again, the log's length.
 local function finish(call, hosts)
   local shard, placed = call.shard, {}
-  if #call.ended > 0 then redis_call('ZREM', shard .. ':leases', unpack(call.ended)) end
+  if #call.ended > 0 then
+    redis_call('ZREM', shard .. ':leases', unpack(call.ended))
+    redis_call('HDEL', shard .. ':tokens', unpack(call.ended))
+  end
   for _, host in pairs(hosts) do
     if host and host.changed then keep_host(shard, host) end
     if host and (host.moved or host.due) then placed[#placed + 1] = host end
@@ -245,8 +268,8 @@ register('outcomes', function(keys, args)
   local shard = keys[1]
   local now, raw, offset, stale = enter(shard, args[1])
   local items = cmsgpack.unpack(args[2])
-  local reply, hosts, call = {'taken'}, load_hosts(shard, items),
-    {shard = shard, now = now, ended = {}, observations = shard .. ':observed', observed = false}
+  local reply, hosts, call = {'taken'}, load_hosts(shard, items), {shard = shard, now = now, ended = {},
+    tokens = tokens_of(shard, items), observations = shard .. ':observed', observed = false}
   for at, item in ipairs(items) do
     local host = hosts[item[1]]
     reply[at + 1] = host and take(call, host, item) or 'unknown'

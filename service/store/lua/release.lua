@@ -12,15 +12,15 @@ register('release', function(keys, args)
   for _, item in ipairs(cmsgpack.unpack(args[2])) do
     local hid, wanted_id, token, rest_until = unpack(item)
     local host = load_host(shard, hid)
-    local id, bin, record
-    if host then id, bin, record = find_page(shard, host, wanted_id, '') end
+    local id, _, record
+    if host then id, _, record = find_page(shard, host, wanted_id, '') end
     local word = record and 'stale' or 'unknown'
     if record then
-      local r = unpack_head(record)
+      local member = member_of(hid, id)
+      local r = unpack_head(as_leased(record, redis.call('HGET', shard .. ':tokens', member)))
       if has(r.flags, LEASED) and r.token == token then
-        r.token = token - token % 65536  -- void, yet no later one is below it
-        redis.call('HSET', record_key(shard, hid, bin), id, pack_head(r) .. record:sub(HEAD_SIZE + 1))
-        redis.call('ZREM', shard .. ':leases', hid .. ':' .. string.format('%d', id))
+        -- Void, yet no later one is below it.
+        redis.call('HSET', shard .. ':tokens', member, struct.pack('<I6', token - token % 65536))
         if host.rest_until == rest_until and rest_until > now then  -- else it rests for another reason
           host.rest_until = max(floor(now), host.paused_until, host.busy_until)
           keep_host(shard, host)

@@ -17,7 +17,7 @@ end
 -- Anchor and due time by a new record; nil for what stays as it is. `due`: as it waits now, if it does.
 local function instants_of(host, record, due)
   local r = unpack_head(record)
-  if not has(r.flags, CRAWLED) then return nil, r.flags % 8 == 0 and due_score(r, 0) or nil end
+  if not has(r.flags, CRAWLED) then return nil, due and due_score(r, 0) or nil end
   local depth = signals_depth(host.weights, r.signal_weight, (split_tail(record)))
   local anchor = anchor_after(r.crawled_at, r.silent_rate, depth)
   return anchor, due and due + 0 > NEW_PAGES and due_score(r, anchor) or nil

@@ -48,7 +48,8 @@ local function reprice_bin(call, place, packed_ids, versions, rankings, keyed_by
       local ranking = rankings[at]
       writes = writes + 2
       written[writes - 1], written[writes] = id, sub(record, 1, RANKING_AT - 1) .. ranking .. sub(record, MODEL_AT)
-      if flags % 8 == 0 and flags % (2 * CRAWLED) >= CRAWLED and not is_promoted[id] then  -- it waits by its value
+      -- It waits by its value, unless it is on lease: that tells the sorted set, which it is not in.
+      if flags % 8 == 0 and flags % (2 * CRAWLED) >= CRAWLED and not is_promoted[id] then
         local interval_s, credit_s = keyed_by[2 * at - 1], keyed_by[2 * at]
         scores = scores + 2
         scored[scores] = id
@@ -61,7 +62,7 @@ local function reprice_bin(call, place, packed_ids, versions, rankings, keyed_by
     end
   end
   if writes > 0 then redis_call('HSET', key, unpack(written, 1, writes)) end
-  if scores > 0 then redis_call('ZADD', dues, unpack(scored, 1, scores)) end
+  if scores > 0 then redis_call('ZADD', dues, 'XX', unpack(scored, 1, scores)) end
   return writes / 2, scores > 0
 end
 

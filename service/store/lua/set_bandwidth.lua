@@ -3,7 +3,7 @@
 -- the rate plus one: what had passed of the current slot is carried over in proportion. The version moves
 -- only when the rate does. Safe to repeat.
 -- KEYS: the control hash.
--- ARGV: now_ms or ''; crawls per second; expected version or '' for any; '1' to set only if never set.
+-- ARGV: now_ms or ''; crawls per second; expected version or '' for any; '1' to set only if never set; who turns it.
 -- Reply: 'set', rate, version; or 'moved', rate, version when the version was not the expected one.
 
 register('set_bandwidth', function(keys, args)
@@ -23,6 +23,7 @@ register('set_bandwidth', function(keys, args)
   redis.call('HSET', control, 'rate', string.format('%.17g', rate), 'slot', string.format('%.6f', slot),
     'left', string.format('%.17g', left), 'version', version + 1)
   if old then
+    note_change(control, now, args[5], 'bandwidth', '', {rate = old}, {rate = rate})
     -- Few picks are trusted after a turn of the dial, so that the price follows within tens of crawls.
     redis.call('HSET', control, 'picks', math.min(tonumber(redis.call('HGET', control, 'picks')) or 0, 20))
   end

@@ -58,9 +58,7 @@ local function count_signal(shard, page, item, at)
   page.count, page.sources = page.count + 1, count_source(page.sources, source)
   local flags, silent_rate, own = byte(record, 1), fields_of('<ff', record, SILENT_AT)
   -- The outcome of a lease that ran out may still come.
-  if has(flags, LEASED) or byte(record, SIGNALS_AT + 2) > 0 then
-    remember_late(shard, page.host.hid .. ':' .. string.format('%d', page.id), item, at)
-  end
+  if page.is_leased or byte(record, SIGNALS_AT + 2) > 0 then remember_late(shard, page.member, item, at) end
   if not has(flags, CRAWLED) then return end
   local weight = silent_rate > 0 and weight_of(page.host.weights, own, source) or 0
   if weight > 0 then
@@ -91,7 +89,7 @@ local function write_page(shard, page)
     redis_call('ZADD', anchors, anchor, id)
   end
   local interval_s = fields_of('<f', record, RANKING_AT)
-  if interval_s < 0 or byte(record, 1) % 8 >= 1 then return end  -- dormant, or not waiting
+  if interval_s < 0 or page.is_leased or byte(record, 1) % 8 >= 1 then return end  -- dormant, or not waiting
   -- Signals make a page due sooner; a promoted one stays where it is.
   local due = due_by(record, interval_s, anchor, signals)
   redis_call('ZADD', due_key(shard, host.hid, bin), 'XX', 'LT', due, id)
@@ -106,7 +104,8 @@ local function page_of(call, item)
   local id, bin, record = find_page(call.shard, host, item[2], item[3])
   if record and not host[id] then
     local sources, rest = split_tail(record)
-    local page = {host = host, id = id, bin = bin, record = record, sources = sources, rest = rest, count = 0,
+    local page = {host = host, id = id, bin = bin, member = member_of(host.hid, id), record = record, sources = sources,
+      rest = rest, count = 0, is_leased = has(byte(record, 1), LEASED),
       credit_ms = false}  -- what its signals are worth; false: they do not age it
     host[id], call.pages[#call.pages + 1] = page, page
   end
@@ -131,6 +130,14 @@ local function read_signals(call, items, window)
     end
   end
   return names
+end
+
+-- Notes which pages are on lease: their signals do not move them.
+local function note_leases(call)
+  local members = {}
+  for at, page in ipairs(call.pages) do members[at] = page.member end
+  local tokens = redis_call('HMGET', call.shard .. ':tokens', unpack(members))
+  for at, page in ipairs(call.pages) do page.is_leased = page.is_leased or tokens[at] ~= false end
 end
 
 local function judge_signal(call, item, seen)
@@ -174,6 +181,7 @@ register('signals', function(keys, args)
   local names = read_signals(call, items, floor(now / tonumber(args[2])))
   local reply, accepted = {'counted'}, {}
   local seen = #names > 0 and look_up(shard, names, now)
+  if seen then note_leases(call) end
   for at, item in ipairs(items) do
     local word = item[PAGE] and judge_signal(call, item, seen) or 'unknown'
     if word == 'accepted' then accepted[item[4]] = (accepted[item[4]] or 0) + 1 end

@@ -1,0 +1,48 @@
+"""`freshet demo`: everything moves by itself within seconds."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.acceptance.processes import free_port, running, wait_ready
+
+LONGEST_S = 60.0
+
+
+def status(base: str) -> dict[str, Any]:
+    return dict(httpx.get(f"{base}/admin/status", timeout=10).json())
+
+
+def test_pages_are_crawled_signals_heard_and_freshness_is_told(tmp_path: Path) -> None:
+    port, log = free_port(), tmp_path / "log"
+    base = f"http://127.0.0.1:{port}"
+    with running("-m", "service", "demo", "--port", str(port), "--bandwidth", "50", log=log) as process:
+        wait_ready(base, process)
+        deadline = time.monotonic() + LONGEST_S
+        while time.monotonic() < deadline:
+            assert process.poll() is None, log.read_text()
+            found = status(base)
+            sources = httpx.get(f"{base}/admin/sources", timeout=10).json()["sources"]
+            if found["next_pages_total"] > 100 and found["expected_freshness"] and len(sources) == 3:
+                break
+            time.sleep(0.2)
+        else:
+            raise AssertionError(f"{found}\n{log.read_text()}")
+        assert found["pages"] == 600
+        assert found["bandwidth_crawls_per_second"] == 50
+        metrics = httpx.get(f"{base}/metrics", timeout=10).text
+        assert 'freshet_outcomes_total{result="changed"}' in metrics
+        while "fresh copies" not in log.read_text():
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
+
+
+def test_it_does_not_touch_a_store_that_is_used_for_something_else(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with running("-m", "service", "demo", "--redis-url", "redis://127.0.0.1:1", log=log) as process:
+        assert process.wait(30) == 2
+    assert "brings its own store" in log.read_text()
