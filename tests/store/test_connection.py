@@ -127,8 +127,8 @@ async def test_closing_leaves_no_connection_open(any_server: EmbeddedServer) -> 
         await asyncio.gather(*(server.execute("PING") for _ in range(5)))
         assert len(await client.client_list()) > before
         await server.close()
-        while len(await client.client_list()) > before:  # it may hear of the ends after it is asked
-            await asyncio.sleep(0.01)
+        while len(await client.client_list()) > before:  # noqa: ASYNC110 - until the ends are noticed
+            await asyncio.sleep(0)
 
 
 async def test_the_number_of_shards_is_fixed_at_the_first_start(world: World) -> None:
