@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,14 +31,9 @@ from service.store.bins import Bins
 from service.store.connection import Server
 from service.store.pages import Pages
 from service.store.shards import Shards
+from service.windows import MOST_LINE_BYTES, Block, read_blocks
 
-LINES_PER_BLOCK = 10_000
-LINES_PER_WINDOW = (
-    1_000_000  # put in the order of their hosts: the more, the more pages of a host come together
-)
-WINDOW_BYTES = 256 << 20  # of its lines at most, or little more: memory is bounded however long they are
 OUTCOMES_PER_CALL = 1000
-MOST_LINE_BYTES = 65_536
 MOST_SHOWN = 20  # refused lines; the rest are counted
 
 
@@ -51,9 +45,6 @@ class Tally:
     updated: int = 0
     size: int = 0
     refused: list[tuple[int, str]] = field(default_factory=list)
-
-
-Block = list[tuple[int, bytes]]  # lines with their numbers
 
 
 def import_pages(settings: Settings, path: str, processes: int) -> int:
@@ -89,40 +80,6 @@ def _spread(
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
-
-
-def read_blocks(stream: BinaryIO) -> Iterator[Block]:
-    """Lines in blocks, each of few hosts: pages of a host that come together cost the store half as much."""
-    lines = enumerate(_read_lines(stream), 1)
-    while window := _read_window(lines):
-        window.sort(key=_host_in)
-        for at in range(0, len(window), LINES_PER_BLOCK):
-            yield window[at : at + LINES_PER_BLOCK]
-
-
-def _read_window(lines: Iterator[tuple[int, bytes]]) -> Block:
-    """The next lines that are put in order together."""
-    window: Block = []
-    room = WINDOW_BYTES
-    while room > 0 and len(window) < LINES_PER_WINDOW and (block := list(islice(lines, LINES_PER_BLOCK))):
-        window += block
-        room -= sum(len(line) for _, line in block)
-    return window
-
-
-def _read_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Of a line that is too long only the beginning is kept, enough to be refused."""
-    while line := stream.readline(MOST_LINE_BYTES + 1):
-        rest = line
-        while len(rest) > MOST_LINE_BYTES and not rest.endswith(b"\n"):
-            rest = stream.readline(MOST_LINE_BYTES + 1)
-        yield line
-
-
-def _host_in(numbered: tuple[int, bytes]) -> bytes:
-    """What stands between the second and the third slash of a line: the host, where the URL comes first."""
-    parts = numbered[1].split(b"/", 3)
-    return parts[2] if len(parts) > 2 else b""
 
 
 def _collect_by_hand() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -14,7 +13,7 @@ import redis
 
 from service.cli import main
 from service.embedded import EmbeddedServer
-from service.transfer import LINES_PER_BLOCK, MOST_LINE_BYTES, read_blocks
+from service.windows import MOST_LINE_BYTES
 from tests.acceptance.processes import ROOT
 
 
@@ -89,40 +88,6 @@ def test_what_was_exported_comes_back_as_it_was(tmp_path: Path, url: str) -> Non
     assert exported(second, url) == [
         {key: pytest.approx(value) if isinstance(value, float) else value for key, value in page.items()}
         for page in before
-    ]
-
-
-def test_blocks_hold_every_line_once_and_never_a_whole_long_one() -> None:
-    lines = [b"a%d\n" % at for at in range(LINES_PER_BLOCK + 3)]
-    lines[5] = b"x" * 3 * MOST_LINE_BYTES + b"\n"
-    blocks = list(read_blocks(io.BytesIO(b"".join(lines))))
-    assert [len(block) for block in blocks] == [LINES_PER_BLOCK, 3]
-    assert len(blocks[0][5][1]) == MOST_LINE_BYTES + 1
-    assert blocks[0][6] == (7, b"a6\n")
-    assert blocks[1][-1] == (LINES_PER_BLOCK + 3, lines[-1])
-
-
-def test_lines_of_a_host_are_in_a_row_and_in_their_order() -> None:
-    hosts = 7
-    urls = [f"https://h{at % hosts}.example/{at}" for at in range(LINES_PER_BLOCK + 1)]
-    lines = [url if at % 2 else json.dumps({"url": url}) for at, url in enumerate(urls)]
-    numbers = [n for block in read_blocks(io.BytesIO("\n".join(lines).encode())) for n, _ in block]
-    assert sorted(numbers) == list(range(1, len(lines) + 1))
-    assert numbers == sorted(numbers, key=lambda number: ((number - 1) % hosts, number))
-
-
-@pytest.mark.parametrize("bound", [{"LINES_PER_WINDOW": 20}, {"WINDOW_BYTES": 20 * 18}])
-def test_so_many_lines_are_put_in_order_as_memory_is_meant_for(
-    monkeypatch: pytest.MonkeyPatch, bound: dict[str, int]
-) -> None:
-    for name, value in {"LINES_PER_BLOCK": 10, **bound}.items():
-        monkeypatch.setattr(f"service.transfer.{name}", value)
-    lines = [b"https://%02d.example\n" % (99 - at) for at in range(50)]
-    blocks = list(read_blocks(io.BytesIO(b"".join(lines))))
-    assert [number for block in blocks for number, _ in block] == [
-        *range(20, 0, -1),
-        *range(40, 20, -1),
-        *range(50, 40, -1),
     ]
 
 
