@@ -38,8 +38,6 @@ unixsocketperm 700
 daemonize no
 loglevel notice
 save ""
-appendonly yes
-appendfsync everysec
 aof-use-rdb-preamble yes
 auto-aof-rewrite-min-size 512mb
 maxmemory-policy noeviction
@@ -48,6 +46,12 @@ hash-max-listpack-entries 256
 zset-max-listpack-entries 256
 zset-max-listpack-value 10
 """
+# By what an acknowledgement promises: what was written outlives nothing, every process, a power cut.
+LOGS = {
+    "memory": "appendonly no\n",
+    "local": "appendonly yes\nappendfsync everysec\n",
+    "disk": "appendonly yes\nappendfsync always\n",
+}
 
 
 class EmbeddedServerError(SchedulerError):
@@ -59,7 +63,7 @@ class DataDirInUse(EmbeddedServerError):
 
 
 class EmbeddedServer:
-    """A server that lives as long as the `with` block, and its data longer.
+    """A server that lives as long as the `with` block, and its data longer, unless they are kept in memory.
 
     Enter it in the main thread: Linux ties the server's life to the thread that started it.
     """
@@ -67,8 +71,9 @@ class EmbeddedServer:
     _child: subprocess.Popen[bytes]
     _resources: contextlib.ExitStack
 
-    def __init__(self, data_dir: Path, binary: Path | None = None) -> None:
+    def __init__(self, data_dir: Path, binary: Path | None = None, *, durability: str = "local") -> None:
         self.data_dir = Path(data_dir).absolute()
+        self.durability = durability
         self.binary = binary or bundled_binary()
         self.socket_path = choose_socket_path(self.data_dir)
         self.url = f"unix://{quote(str(self.socket_path))}?db=0"
@@ -94,6 +99,11 @@ class EmbeddedServer:
         with contextlib.ExitStack() as undo:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             undo.callback(os.close, _lock(self.data_dir / LOCK))
+            if self.durability == "memory" and (self.data_dir / LOG_FOLDER).exists():
+                raise EmbeddedServerError(
+                    f"{self.data_dir} holds a store that is kept on disk: name another folder (--data-dir) "
+                    "for one in memory"
+                )
             self._stop_orphan()
             self._child = self._spawn()
             undo.callback(self._stop_child)
@@ -129,7 +139,7 @@ class EmbeddedServer:
         paths = {"dir": self.data_dir, "unixsocket": self.socket_path, "pidfile": self._pid_path}
         config_path = self.data_dir / "redis.conf"
         lines = [f"{k} {json.dumps(str(v), ensure_ascii=False)}\n" for k, v in paths.items()]
-        config_path.write_text(CONFIG + "".join(lines))
+        config_path.write_text(CONFIG + LOGS[self.durability] + "".join(lines))
         # On stdin, because the server takes a name on its command line for a glob pattern.
         with config_path.open("rb") as config, self.log_path.open("ab") as log:
             return subprocess.Popen(
@@ -160,7 +170,9 @@ def store_url(settings: Settings, stack: contextlib.ExitStack, *, may_make: bool
     """
     if settings.redis_url:
         return settings.redis_url
-    server = EmbeddedServer(settings.data_dir)
+    server = EmbeddedServer(settings.data_dir, durability=settings.durability)
+    if server.durability == "memory" and _ping(server.socket_path) is None:
+        raise EmbeddedServerError("a store in memory ends with its service: start that first (`freshet up`)")
     if not any((server.data_dir / name).exists() for name in (LOCK, LOG_FOLDER)):
         if not may_make:
             raise EmbeddedServerError(

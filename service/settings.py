@@ -54,15 +54,19 @@ class Settings:
     )
     worker_share: float = _setting(0.5, "share of the store's time one worker may take", 0.01, 1)
     half_life_crawls: float = _setting(40.0, "crawls after which an observation counts half", 1, 1e6)
-    durability: str = _setting("local", "what an acknowledgement promises: memory or local")
+    durability: str = _setting(
+        "local",
+        "what writes the embedded server has acknowledged outlive: memory (nothing), local (every process), "
+        "disk (a power cut)",
+    )
 
     def __post_init__(self) -> None:
         for setting in fields(self):
             _check_bounds(setting.name, getattr(self, setting.name), setting.metadata)
         if 0 < self.bandwidth < LEAST_RATE:
             raise InvalidSetting(f"FRESHET_BANDWIDTH must be 0, or at least {LEAST_RATE:g}")
-        if self.durability not in ("memory", "local"):
-            raise InvalidSetting("FRESHET_DURABILITY must be memory or local")
+        if self.durability not in ("memory", "local", "disk"):
+            raise InvalidSetting("FRESHET_DURABILITY must be memory, local or disk")
         scheme, found, _ = self.redis_url.partition("://")
         if self.redis_url and (not found or scheme not in STORES):
             raise InvalidSetting(f"FRESHET_REDIS_URL must begin with {', '.join(f'{s}://' for s in STORES)}")

@@ -84,10 +84,12 @@ def up(settings: Settings) -> int:
             _refuse_taken_port(settings)
             parts = []
             if not settings.redis_url:
-                server = stack.enter_context(EmbeddedServer(settings.data_dir))
+                server = EmbeddedServer(settings.data_dir, durability=settings.durability)
+                stack.enter_context(server)
                 settings = dataclasses.replace(settings, redis_url=server.url)
                 parts.append(_Part("the store", server.revive, lambda: server.exit_code))
-                stack.enter_context(tended(server.socket_path, lambda: server.pid))
+                if server.durability != "memory":
+                    stack.enter_context(tended(server.socket_path, lambda: server.pid))
             refuse_open_door(settings)
             parts += [_start(stack, command, settings) for command in ("serve", "work")]
             _wait_ready(settings, parts)

@@ -10,14 +10,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 import redis
 
 from service import embedded
-from service.embedded import DataDirInUse, EmbeddedServer, EmbeddedServerError
+from service.embedded import DataDirInUse, EmbeddedServer, EmbeddedServerError, store_url
+from service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -97,6 +98,39 @@ def test_runs_as_configured(tmp_path: Path, binary: Path | None) -> None:
     assert not is_alive(server.pid)
 
 
+@pytest.mark.parametrize(
+    ("durability", "expected"),
+    [
+        ("memory", {"appendonly": "no"}),
+        ("disk", {"appendonly": "yes", "appendfsync": "always"}),
+    ],
+)
+def test_keeps_what_was_asked_for(tmp_path: Path, durability: str, expected: dict[str, str]) -> None:
+    for _ in range(2):
+        with EmbeddedServer(tmp_path, durability=durability) as server, connected(server) as client:
+            assert client.config_get(*expected) == expected
+            assert client.incr("starts") == 1 or durability == "disk"
+    with EmbeddedServer(tmp_path) as server, connected(server) as client:
+        assert client.get("starts") == ("2" if durability == "disk" else None)
+
+
+def test_a_store_on_disk_is_not_hidden_by_one_in_memory(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path) as server, connected(server) as client:
+        client.set("kept", "1")
+    with pytest.raises(EmbeddedServerError, match="kept on disk"):
+        EmbeddedServer(tmp_path, durability="memory").__enter__()
+    with EmbeddedServer(tmp_path) as server, connected(server) as client:
+        assert client.get("kept") == "1"
+
+
+def test_a_command_does_not_fill_a_store_that_ends_with_it(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, durability="memory")
+    with ExitStack() as stack, pytest.raises(EmbeddedServerError, match="start that first"):
+        store_url(settings, stack, may_make=True)
+    with EmbeddedServer(tmp_path, durability="memory") as server, ExitStack() as stack:
+        assert store_url(settings, stack) == server.url
+
+
 def test_two_data_folders_run_side_by_side(tmp_path: Path) -> None:
     with (
         EmbeddedServer(tmp_path / "a") as a,
@@ -136,7 +170,8 @@ def test_an_orphan_is_stopped_at_the_next_start(tmp_path: Path) -> None:
     """Where no signal tells the server of its parent's end, the next start does."""
     orphan = subprocess.Popen([embedded.bundled_binary(), "-"], stdin=subprocess.PIPE)
     assert orphan.stdin is not None
-    settings = f"{embedded.CONFIG}dir {tmp_path}\nunixsocket {tmp_path}/redis.sock\n"
+    config = embedded.CONFIG + embedded.LOGS["local"]
+    settings = f"{config}dir {tmp_path}\nunixsocket {tmp_path}/redis.sock\n"
     orphan.stdin.write(f"{settings}pidfile {tmp_path}/redis.pid\nlogfile redis.log\n".encode())
     orphan.stdin.close()
     try:
