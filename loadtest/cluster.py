@@ -14,7 +14,7 @@ from typing import Any
 import redis
 
 from service.child import tied
-from service.embedded import CONFIG, bundled_binary
+from service.embedded import bundled_binary, config_for
 
 SLOTS = 16384
 CLUSTER_CONFIG = """\
@@ -101,7 +101,7 @@ class LocalCluster:
     ) -> None:
         self._folder = folder
         self._binary = binary
-        self._settings = f"{CONFIG}{CLUSTER_CONFIG}cluster-node-timeout {node_timeout_ms}\n"
+        self._settings = config_for("local") + CLUSTER_CONFIG + f"cluster-node-timeout {node_timeout_ms}\n"
         self._size = primaries
         self._has_replicas = replicas
         self.members: list[Member] = []

@@ -39,8 +39,8 @@ def demo(settings: Settings) -> int:
     lively: dict[str, Any] = {name: value for name, value in LIVELY.items() if is_default(settings, name)}
     with tempfile.TemporaryDirectory(prefix="freshet-demo-", ignore_cleanup_errors=True) as folder:
         settings = replace(settings, data_dir=Path(folder), **lively)
-        Fleet(settings.host, settings.port).start()
-        return up(settings)
+        # Not before: who answers on that port until then is another service, with pages of its own.
+        return up(settings, Fleet(settings.host, settings.port).start)
 
 
 def is_default(settings: Settings, name: str) -> bool:

@@ -43,6 +43,21 @@ from service.transport import REFUSE, TAKE
 
 log = logging.getLogger("freshet.app")
 RETRY_S = 1.0
+MODULES = (
+    next,
+    outcomes,
+    leases,
+    signals,
+    requests,
+    pages,
+    admin,
+    forecast,
+    parked,
+    sources,
+    audit,
+    health,
+    dashboard,
+)
 DESCRIPTION = """Tells a crawler fleet which URL to fetch next, so that at a fixed crawl rate as many reader
 requests as possible find a fresh copy. It never fetches, renders or parses a page."""
 
@@ -77,23 +92,9 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    problems.install(app)
-    for module in (
-        next,
-        outcomes,
-        leases,
-        signals,
-        requests,
-        pages,
-        admin,
-        forecast,
-        parked,
-        sources,
-        audit,
-        health,
-        dashboard,
-    ):
+    for module in MODULES:
         app.include_router(module.router)
+    problems.install(app, [route for module in MODULES for route in module.router.routes])
     app.add_middleware(RequestContext)
     _describe(app)
     return app

@@ -32,7 +32,7 @@ STOP_TIMEOUT_S = 10.0
 POLL_S = 0.02
 LOCK, LOG_FOLDER = "freshet.lock", "appendonlydir"
 
-CONFIG = """\
+_CONFIG = """\
 port 0
 unixsocketperm 700
 daemonize no
@@ -47,11 +47,16 @@ zset-max-listpack-entries 256
 zset-max-listpack-value 10
 """
 # By what an acknowledgement promises: what was written outlives nothing, every process, a power cut.
-LOGS = {
+_LOGS = {
     "memory": "appendonly no\n",
     "local": "appendonly yes\nappendfsync everysec\n",
     "disk": "appendonly yes\nappendfsync always\n",
 }
+
+
+def config_for(durability: str) -> str:
+    """What every server of ours is told."""
+    return _CONFIG + _LOGS[durability]
 
 
 class EmbeddedServerError(SchedulerError):
@@ -100,10 +105,8 @@ class EmbeddedServer:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             undo.callback(os.close, _lock(self.data_dir / LOCK))
             if self.durability == "memory" and (self.data_dir / LOG_FOLDER).exists():
-                raise EmbeddedServerError(
-                    f"{self.data_dir} holds a store that is kept on disk: name another folder (--data-dir) "
-                    "for one in memory"
-                )
+                message = f"{self.data_dir} holds a store kept on disk: name another folder (--data-dir)"
+                raise EmbeddedServerError(message)
             self._stop_orphan()
             self._child = self._spawn()
             undo.callback(self._stop_child)
@@ -139,7 +142,7 @@ class EmbeddedServer:
         paths = {"dir": self.data_dir, "unixsocket": self.socket_path, "pidfile": self._pid_path}
         config_path = self.data_dir / "redis.conf"
         lines = [f"{k} {json.dumps(str(v), ensure_ascii=False)}\n" for k, v in paths.items()]
-        config_path.write_text(CONFIG + LOGS[self.durability] + "".join(lines))
+        config_path.write_text(config_for(self.durability) + "".join(lines))
         # On stdin, because the server takes a name on its command line for a glob pattern.
         with config_path.open("rb") as config, self.log_path.open("ab") as log:
             return subprocess.Popen(

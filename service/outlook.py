@@ -41,6 +41,5 @@ async def outlook(frontier: Frontier, rates: Sequence[float]) -> tuple[int, list
 
 def _look(model: Model, counts: Floats, rate: float) -> Outlook:
     found = optimum(model, rate, counts)
-    changing = model.change_rate > 0
-    idle = float(np.sum(counts * (changing & (found.frequency <= 0))))
+    idle = float(np.sum(counts * (found.frequency <= 0)))
     return Outlook(rate, found.freshness, found.price, idle / float(np.sum(counts)))

@@ -75,8 +75,10 @@ class _Part:
             log.warning("part_not_started", extra={"part": self._name, "error": str(error)})
 
 
-def up(settings: Settings) -> int:
-    """Run everything until Ctrl-C; starts again what ends, and stops all it started."""
+def up(settings: Settings, begin: Callable[[], None] = lambda: None) -> int:
+    """Run everything until Ctrl-C, and `begin` once it is ready; starts again what ends, and stops all it
+    started.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     try:
@@ -94,6 +96,7 @@ def up(settings: Settings) -> int:
             parts += [_start(stack, command, settings) for command in ("serve", "work")]
             _wait_ready(settings, parts)
             _greet(settings)
+            begin()
             while True:
                 for part in parts:
                     part.revive()

@@ -51,9 +51,9 @@ def import_pages(settings: Settings, path: str, processes: int) -> int:
     """Put every line of a file into the register; 1 if any was refused. Safe to repeat."""
     total = Tally()
     with ExitStack() as stack:
+        stream = sys.stdin.buffer if path == "-" else stack.enter_context(Path(path).open("rb"))
         settings = replace(settings, redis_url=store_url(settings, stack, may_make=True))
         asyncio.run(_prepare(settings))
-        stream = sys.stdin.buffer if path == "-" else stack.enter_context(Path(path).open("rb"))
         length = os.fstat(stream.fileno()).st_size if path != "-" else None
         spawning = multiprocessing.get_context("spawn")
         pool = stack.enter_context(ProcessPoolExecutor(processes, spawning, initializer=_collect_by_hand))

@@ -27,9 +27,7 @@ class Gate:
 
     async def check(self, authorization: str, roles: frozenset[str]) -> Key | None:
         """The caller's key, None where none is needed; 401 without a valid one, 403 for another role's."""
-        now = time.monotonic()
-        if now - self._read_at >= FRESH_S:
-            self._keys, self._read_at = await self._keyring.all(), now
+        await self._refresh()
         if self._is_open and not self._keys:
             return None
         key = self._find(authorization)
@@ -38,6 +36,18 @@ class Gate:
         if key.role not in roles:
             raise Problem(403, f"a key of role {key.role} may not do this")
         return key
+
+    async def knows(self, authorization: str) -> bool:
+        """Whether it is a key of this service."""
+        if not authorization:
+            return False
+        await self._refresh()
+        return self._find(authorization) is not None
+
+    async def _refresh(self) -> None:
+        now = time.monotonic()
+        if now - self._read_at >= FRESH_S:
+            self._keys, self._read_at = await self._keyring.all(), now
 
     def admits(self, authorization: str, roles: frozenset[str]) -> bool:
         """Whether the keys as last seen let the caller in; where they are old or do not, `check` decides."""

@@ -18,6 +18,7 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 BODY_S = 30.0
 MAX_ITEMS = 1000
 MAX_PAGES = 10_000
+NAME_SHOWN = 64  # of a field's name
 T = TypeVar("T")
 U = TypeVar("U")
 JSON = (b"content-type", b"application/json")
@@ -47,13 +48,19 @@ class Batch(Generic[U]):
 
 
 class BatchForm(Generic[T]):
-    """What a body with a list of items under one field looks like; other fields are not looked at."""
+    """What a body with a list of items under one field looks like, perhaps beside others."""
 
-    def __init__(self, field: str, kind: type[T], *, most: int = MAX_ITEMS) -> None:
+    def __init__(
+        self, field: str, kind: type[T], *, most: int = MAX_ITEMS, beside: frozenset[str] = frozenset()
+    ) -> None:
+        """The body may hold fields `beside`, which are not looked at."""
         self._field = field
+        self._beside = beside
         self._most = most
         self._one = msgspec.json.Decoder(kind)
-        whole = msgspec.defstruct("Whole", [("items", list[kind])], rename={"items": field})  # type: ignore[valid-type]
+        fields: list[tuple[str, Any, Any]] = [(name, msgspec.Raw, msgspec.Raw()) for name in beside]
+        fields.insert(0, ("items", list[kind], msgspec.NODEFAULT))  # type: ignore[valid-type]
+        whole = msgspec.defstruct("Whole", fields, rename={"items": field}, forbid_unknown_fields=True)
         self._whole: msgspec.json.Decoder[Any] = msgspec.json.Decoder(whole)
 
     def read(self, body: bytes, convert: Callable[[T], U]) -> Batch[U]:
@@ -101,6 +108,8 @@ class BatchForm(Generic[T]):
         envelope = decode_bytes(body, dict[str, msgspec.Raw])
         if self._field not in envelope:
             raise invalid(["body", self._field], "field is required")
+        for name in envelope.keys() - self._beside - {self._field}:
+            raise invalid(["body", name[:NAME_SHOWN]], "no such field")
         return decode_bytes(bytes(envelope[self._field]), list[msgspec.Raw])
 
 

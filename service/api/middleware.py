@@ -37,7 +37,9 @@ class RequestContext:
             await send(message)
 
         try:
-            refuse_foreign(scope)
+            await refuse_foreign(scope)
+            if scope["method"] == "HEAD" and scope["path"] != "/next":  # where it leases nothing
+                scope = {**scope, "method": "GET"}  # the server leaves the body out
             await self._app(scope, receive, send_with_id)
         except Exception as error:  # the framework would answer it outside of this
             if is_answered:

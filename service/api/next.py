@@ -63,8 +63,8 @@ async def head_next() -> Response:
 async def lease_pages(
     frontier: Frontier, request_id: str, n: int, wait_s: float, receive: Receive
 ) -> Response:
-    """The answer to a request for pages; nothing is leased for a caller that hung up while it waited."""
-    if not wait_s:
+    """The answer to a request for pages; nothing stays leased for a caller that hung up while it waited."""
+    if not wait_s and n == 1:  # over before a caller could hang up
         return answer_of(await frontier.next(request_id, n, wait_s))
     asked = asyncio.ensure_future(frontier.next(request_id, n, wait_s))
     watch = asyncio.create_task(_hang_up(receive))

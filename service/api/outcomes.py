@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from contextlib import suppress
 from hashlib import blake2b
 
 from fastapi import APIRouter, Request
@@ -13,7 +15,7 @@ from service.address import parse_url
 from service.api.auth import allow
 from service.api.body import BatchForm, json_answer, read_body
 from service.api.deps import frontier_of
-from service.api.instants import parse_instant
+from service.api.instants import InvalidInstant, parse_instant
 from service.api.openapi import documented
 from service.api.schemas import OutcomeInput, Outcomes, OutcomesAnswer
 from service.domain import LeaseKey, NewOutcome
@@ -21,6 +23,7 @@ from service.errors import SchedulerError
 
 router = APIRouter(tags=["crawlers"], dependencies=[allow("crawler")])
 FORM = BatchForm("outcomes", OutcomeInput)
+ETAG = re.compile("[ -~]{1,128}")  # others are not kept
 DIGEST_BYTES = 3  # kept of a digest, which is compared with the next only: one change in 16,000,000 is missed
 REASONS = {
     "stale": "the lease is void: the page was leased again, released, or the token was never given",
@@ -63,8 +66,6 @@ def read_outcome(item: OutcomeInput) -> NewOutcome:
     address = parse_url(item.url) if item.url is not None else None
     if lease is not None and address is not None and not lease.is_for(address):
         raise InvalidOutcome("the lease is for another page")
-    if item.etag is not None and item.etag.endswith("\n"):
-        raise InvalidOutcome("etag must be printable ASCII")
     kind = kind_of(item)
     return NewOutcome(
         lease=lease,
@@ -73,10 +74,17 @@ def read_outcome(item: OutcomeInput) -> NewOutcome:
         kind=kind,
         changed=False if item.status == 304 and item.changed is None else item.changed,
         digest=blake2b(item.digest.encode(), digest_size=DIGEST_BYTES).digest() if item.digest else b"",
-        etag=item.etag or "",
-        modified=int(parse_instant(item.last_modified) or 0),
+        etag=item.etag if item.etag and ETAG.fullmatch(item.etag) else "",
+        modified=_modified(item),
         retry_after_s=item.retry_after_s or 0.0,
     )
+
+
+def _modified(item: OutcomeInput) -> int:
+    """What the page's server said; it may say anything, and the rest of the outcome is true all the same."""
+    with suppress(InvalidInstant):
+        return int(parse_instant(item.last_modified) or 0)
+    return 0
 
 
 def kind_of(item: OutcomeInput) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Match
+from starlette.types import Scope
 
 from service.errors import SchedulerError, StoreUnavailable, VersionMoved
 
@@ -69,12 +72,14 @@ def render(problem: Problem) -> Response:
     return Response(content, problem.status, problem.headers, MEDIA_TYPE)
 
 
-def install(app: FastAPI) -> None:
+def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     """Every way a request can fail ends in a problem document."""
 
     @app.exception_handler(HTTPException)
-    async def on_http(_: Request, error: HTTPException) -> Response:
+    async def on_http(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
+        if error.status_code == 405:  # where the framework names only the methods of the first route
+            headers["Allow"] = ", ".join(_methods_of(routes, request.scope))
         return render(Problem(error.status_code, str(error.detail), headers=headers))
 
     @app.exception_handler(RequestValidationError)
@@ -87,6 +92,13 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def on_failure(request: Request, error: Exception) -> Response:
         return render(problem_of(error, request.url.path))
+
+
+def _methods_of(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
+    """What may be done at the path of a request."""
+    found = (route for route in routes if route.matches(scope)[0] is not Match.NONE)
+    methods = {method for route in found for method in getattr(route, "methods", None) or ()}
+    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
 
 def problem_of(error: Exception, path: str) -> Problem:

@@ -19,7 +19,7 @@ from service.api.schemas import Requests, RequestsAnswer, RequestsInput, Short
 from service.domain import NewRequests
 
 router = APIRouter(tags=["senders"], dependencies=[allow("sender")])
-FORM = BatchForm("requests", RequestsInput)
+FORM = BatchForm("requests", RequestsInput, beside=frozenset({"id"}))
 _ID: msgspec.json.Decoder[str | None] = msgspec.json.Decoder(Short | None)
 
 

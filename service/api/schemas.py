@@ -16,6 +16,7 @@ Rate = Annotated[float, Meta(ge=0, le=1e9)]
 Importance = Annotated[float, Meta(gt=0, le=1e12, description="any positive weight")]
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[A-Za-z0-9._:-]+$")]
 Short = Annotated[str, Meta(max_length=256)]
+Validator = Annotated[str, Meta(description="as sent; one of over 128 bytes or not ASCII counts as none")]
 
 
 class PageInput(Struct, forbid_unknown_fields=True, gc=False):
@@ -98,13 +99,13 @@ class OutcomeInput(Struct, forbid_unknown_fields=True):
     lease: Short | None = None
     url: Url | None = None
     fetched_at: Instant | None = None
-    status: Annotated[int, Meta(ge=100, le=599)] | None = None
+    status: Annotated[int, Meta(ge=100, le=999)] | None = None
     changed: bool | None = None
-    digest: Short | None = None
-    etag: Annotated[str, Meta(max_length=128, pattern="^[ -~]*$")] | None = None
-    last_modified: Instant | None = None
-    retry_after_s: Annotated[float, Meta(ge=0, le=1e9)] | None = None
-    error: Annotated[str, Meta(max_length=2048)] | None = None
+    digest: str | None = None
+    etag: Validator | None = None
+    last_modified: Annotated[Instant, Meta(description="as sent; no date counts as none")] | None = None
+    retry_after_s: Annotated[float, Meta(ge=0, le=1e9, description="a day at most counts")] | None = None
+    error: str | None = None
 
 
 class Outcomes(Struct):

@@ -76,6 +76,8 @@ class Upkeep:
         return self._quiet_since is not None and now >= self._quiet_since + QUIET_S
 
     def _is_long(self, found: dict[str, int]) -> bool:
+        if not found["aof_enabled"]:
+            return False
         is_busy = found["aof_rewrite_in_progress"] or found["rdb_bgsave_in_progress"]
         least = max(self._worth_bytes, GROWTH * found["aof_base_size"])
         return not is_busy and found["aof_current_size"] >= least

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +48,21 @@ def test_it_does_not_touch_a_store_that_is_used_for_something_else(tmp_path: Pat
     with running("-m", "service", "demo", "--redis-url", "redis://127.0.0.1:1", log=log) as process:
         assert process.wait(30) == 2
     assert "brings its own store" in log.read_text()
+
+
+def test_a_service_that_has_the_port_already_is_left_alone(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(404)
+
+    log = tmp_path / "log"
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        with running("-m", "service", "demo", "--port", str(other.server_port), log=log) as process:
+            assert process.wait(60) == 2
+        other.shutdown()
+    assert "cannot listen" in log.read_text()
+    assert asked == []

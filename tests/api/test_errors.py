@@ -45,14 +45,30 @@ async def test_an_unknown_route_is_404(client: httpx.AsyncClient, path: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("POST", "/next"), ("GET", "/outcomes"), ("DELETE", "/admin/bandwidth")]
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/next", "GET, HEAD"),
+        ("GET", "/outcomes", "POST"),
+        ("DELETE", "/admin/bandwidth", "GET, HEAD, PUT"),
+        ("POST", "/pages", "DELETE, GET, HEAD, PUT"),
+        ("POST", "/admin/hosts/one.example", "GET, HEAD, PUT"),
+    ],
 )
 async def test_a_wrong_method_is_405_and_names_the_right_ones(
-    client: httpx.AsyncClient, method: str, path: str
+    client: httpx.AsyncClient, method: str, path: str, allowed: str
 ) -> None:
     response = await client.request(method, path)
     assert_problem(response, 405)
-    assert response.headers["allow"]
+    assert response.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/admin/status", "/pages", "/docs", "/"])
+async def test_whatever_can_be_got_can_be_asked_after(client: httpx.AsyncClient, path: str) -> None:
+    found, asked = await client.get(path), await client.head(path)
+    assert (asked.status_code, asked.headers["content-type"]) == (
+        found.status_code,
+        found.headers["content-type"],
+    )
 
 
 @pytest.mark.parametrize(

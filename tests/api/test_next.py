@@ -6,6 +6,7 @@ import asyncio
 import time
 from datetime import datetime
 from itertools import pairwise
+from typing import Any
 
 import httpx
 import pytest
@@ -198,3 +199,35 @@ async def test_of_two_ids_the_one_that_is_echoed_makes_a_retry_safe(
         assert response.headers["x-request-id"] == usable
         found.append(response.json()["pages"][0]["url"])
     assert found[0] == found[1] != found[2]
+
+
+async def test_pages_of_a_caller_that_hung_up_are_given_back_also_without_wait(
+    client: httpx.AsyncClient,
+) -> None:
+    await put(client, *(f"https://h{at}.example/" for at in range(200)))
+    await client.put("/admin/bandwidth", json={"crawls_per_second": 1e6})
+    came = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        return came.pop(0) if came else {"type": "http.disconnect"}
+
+    async def send(_: Any) -> None:
+        pass
+
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "scheme": "http",
+        "method": "GET",
+        "path": "/next",
+        "raw_path": b"/next",
+        "query_string": b"n=200",
+        "root_path": "",
+        "headers": [(b"host", b"x"), (b"connection", b"close")],
+        "server": ("x", 80),
+        "client": ("x", 1),
+    }
+    await client._transport.app(scope, receive, send)  # type: ignore[attr-defined]
+    while (await client.get("/admin/status")).json()["leases"]:  # noqa: ASYNC110 - until they are
+        await asyncio.sleep(0.01)
+    assert len(await lease(client, n=200)) == 200

@@ -43,6 +43,16 @@ async def test_what_another_site_asks_is_refused(
     assert len(await lease(client)) == 1  # nothing was done
 
 
+@pytest.mark.parametrize(("method", "path", "body"), CALLS[:4], ids=[path for _, path, _ in CALLS[:4]])
+async def test_a_made_up_key_opens_nothing(
+    client: httpx.AsyncClient, method: str, path: str, body: object
+) -> None:
+    await put(client, "https://one.example/")
+    made_up = {**REBOUND, "Authorization": "Bearer frk_none"}
+    assert_problem(await client.request(method, path, json=body, headers=made_up), 403)
+    assert len(await lease(client)) == 1
+
+
 @pytest.mark.parametrize(("method", "path", "body"), CALLS, ids=[path for _, path, _ in CALLS])
 async def test_the_service_s_own_pages_may_ask(
     client: httpx.AsyncClient, method: str, path: str, body: object

@@ -201,7 +201,7 @@ async def test_a_lease_is_extended_and_released(client: httpx.AsyncClient, clock
         ("/leases/extend", {"leases": "a"}),
         ("/leases/extend", {}),
         ("/leases/extend", {"leases": ["a"] * 1001}),
-        ("/leases/release", {"leases": [1]}),
+        ("/leases/release", {"leases": {"a": 1}}),
         ("/leases/release", {"leases": ["a"] * 1001}),
         ("/leases/release", {"leases": [], "more": 1}),
     ],
@@ -210,6 +210,55 @@ async def test_bodies_about_leases_that_do_not_fit_are_refused(
     client: httpx.AsyncClient, path: str, body: dict[str, Any]
 ) -> None:
     assert_problem(await client.post(path, json=body), 422)
+
+
+@pytest.mark.parametrize("bad", [None, 1, ["a"], "a", "x" * 1000])
+async def test_a_lease_that_is_none_does_not_spoil_the_others(client: httpx.AsyncClient, bad: Any) -> None:
+    await put(client, "https://one.example/")
+    (page,) = await lease(client)
+    rejected = [{"index": 0, "reason": "not a lease of this service"}]
+    body = {"leases": [bad, page["lease"]]}
+    extended = (await client.post("/leases/extend", json=body)).json()
+    assert [each["lease"] for each in extended["extended"]] == [page["lease"]]
+    assert extended["rejected"] == rejected
+    assert (await client.post("/leases/release", json=body)).json() == {"released": 1, "rejected": rejected}
+    assert len(await lease(client)) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ({"etag": "e" * 129}, {"etag": None}),
+        ({"etag": '"é"'}, {"etag": None}),
+        ({"etag": '"a"\n'}, {"etag": None}),
+        ({"etag": "e" * 128}, {"etag": "e" * 128}),
+        ({"last_modified": "0"}, {"last_modified": None}),
+        ({"last_modified": "Thu, 01 Jan 1903 00:00:00 GMT"}, {"last_modified": None}),
+        ({"last_modified": 1e300}, {"last_modified": None}),
+        ({"digest": "d" * 5000}, {"etag": None}),
+    ],
+)
+async def test_whatever_a_web_server_said_the_outcome_counts(
+    client: httpx.AsyncClient, clock: ManualClock, said: dict[str, Any], kept: dict[str, Any]
+) -> None:
+    await put(client, "https://one.example/")
+    (page,) = await lease(client)
+    answer = await client.post(
+        "/outcomes", json={"outcomes": [{"lease": page["lease"], "status": 200, "changed": True, **said}]}
+    )
+    assert answer.json() == {"accepted": 1, "duplicates": 0, "rejected": []}
+    clock.advance(86400 * 30)
+    (again,) = await lease(client)
+    assert {name: again[name] for name in kept} == kept
+
+
+async def test_a_status_no_standard_knows_is_a_failed_fetch(client: httpx.AsyncClient) -> None:
+    await put(client, "https://one.example/")
+    (page,) = await lease(client)
+    outcome = {"lease": page["lease"], "status": 999, "error": "x" * 5000}
+    assert (await client.post("/outcomes", json={"outcomes": [outcome]})).json()["accepted"] == 1
+    found = (await client.get("/pages", params={"url": "https://one.example/"})).json()
+    assert found["outcomes"] == [{"result": "failed"}]
 
 
 async def test_an_outcome_of_a_page_removed_while_leased_is_rejected(

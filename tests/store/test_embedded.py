@@ -170,7 +170,7 @@ def test_an_orphan_is_stopped_at_the_next_start(tmp_path: Path) -> None:
     """Where no signal tells the server of its parent's end, the next start does."""
     orphan = subprocess.Popen([embedded.bundled_binary(), "-"], stdin=subprocess.PIPE)
     assert orphan.stdin is not None
-    config = embedded.CONFIG + embedded.LOGS["local"]
+    config = embedded.config_for("local")
     settings = f"{config}dir {tmp_path}\nunixsocket {tmp_path}/redis.sock\n"
     orphan.stdin.write(f"{settings}pidfile {tmp_path}/redis.pid\nlogfile redis.log\n".encode())
     orphan.stdin.close()

@@ -76,3 +76,11 @@ async def test_shards_without_pages_take_nothing_of_the_sample(
     await sweep(world)
     sampled, found = await outlook(world.frontier, RATES)
     assert (sampled, len(found)) == (60, len(RATES))
+
+
+async def test_pages_that_never_change_are_never_crawled(world: World) -> None:
+    await world.put("https://one.example/a", change_rate_per_day=1.0)
+    await world.put("https://one.example/b", change_rate_per_day=0.0)
+    await sweep(world)
+    _, found = await outlook(world.frontier, (0.0, 1.0))
+    assert [at_rate.never_crawled for at_rate in found] == [1.0, 0.5]

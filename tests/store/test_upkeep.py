@@ -143,3 +143,10 @@ def test_a_server_that_is_away_is_waited_for(server: EmbeddedServer, upkeep: Upk
         lengthen(client)
         look_for(upkeep, QUIET_S + LOOK_S, now + LOOK_S)
         assert rewrites(client) == 1
+
+
+def test_a_server_whose_log_is_off_is_looked_after_all_the_same(client: redis.Redis, upkeep: Upkeep) -> None:
+    client.config_set("appendonly", "no")
+    for second in range(int(QUIET_S / LOOK_S) + 3):
+        upkeep.look(second * LOOK_S)
+    assert client.info("persistence")["aof_enabled"] == 0
