@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -36,6 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.quick:
         options.pages, options.time = min(options.pages, 300), min(options.time, 40.0)
+    for name in ("pages", "hosts", "runs", "bandwidth", "time", "sweep_every"):
+        if not 0 < getattr(options, name) < math.inf:
+            parser.error(f"--{name.replace('_', '-')} must be more than 0")
     try:
         schedule = parse_schedule(options.bandwidth, options.steps, options.time)
     except ValueError as error:

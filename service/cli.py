@@ -7,12 +7,15 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields
 
 from service import __version__, logs
-from service.errors import SchedulerError
+from service.clock import ServerClock
+from service.errors import SchedulerError, StoreUnavailable
 from service.settings import Settings, read_settings
 from service.store.connection import Server
+from service.store.control import Control
 from service.store.keyring import ROLES, Keyring
 
 COMMANDS = {
@@ -93,6 +96,7 @@ def serve(settings: Settings) -> int:
     from service.serving import run
 
     refuse_open_door(settings)
+    refuse_other_shards(settings)
     os.environ.update(as_environment(settings))
     run(settings)
     return 0
@@ -106,6 +110,20 @@ def refuse_open_door(settings: Settings) -> None:
         f"no API key is configured, so FRESHET_HOST must be a loopback address, not {settings.host}; "
         "make a key with `freshet keys create`"
     )
+
+
+def refuse_other_shards(settings: Settings) -> None:
+    """Before anything runs on a store that was made with another number; who cannot ask finds out later."""
+    with suppress(StoreUnavailable):
+        asyncio.run(_claim_shards(settings))
+
+
+async def _claim_shards(settings: Settings) -> None:
+    server = Server(settings.redis_url, connections=1)
+    try:
+        await Control(server, ServerClock()).claim_shards(settings.shards)
+    finally:
+        await server.close()
 
 
 async def _count_keys(redis_url: str) -> int:

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from service.child import stopped_after, tied
-from service.cli import as_environment, refuse_open_door
+from service.cli import as_environment, refuse_open_door, refuse_other_shards
 from service.embedded import EmbeddedServer
 from service.errors import SchedulerError
 from service.settings import Settings
@@ -93,6 +93,7 @@ def up(settings: Settings, begin: Callable[[], None] = lambda: None) -> int:
                 if server.durability != "memory":
                     stack.enter_context(tended(server.socket_path, lambda: server.pid))
             refuse_open_door(settings)
+            refuse_other_shards(settings)
             parts += [_start(stack, command, settings) for command in ("serve", "work")]
             _wait_ready(settings, parts)
             _greet(settings)

@@ -42,7 +42,7 @@ async def get_next(
     request: Request,
     n: Annotated[int, Query(ge=1, le=MOST_PAGES, description="at most this many pages")] = 1,
     wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT_S, description="seconds to wait for a slot")] = 0.0,
-    crawler: Annotated[str, Query(max_length=128, description="who asks, for the log")] = "",
+    crawler: Annotated[str, Query(max_length=128, description="who asks, for access logs in front")] = "",
 ) -> Response:
     """Leases the best pages at the pace of the bandwidth.
 

@@ -18,7 +18,7 @@ from service.embedded import choose_socket_path
 from service.errors import SchedulerError
 from service.store.upkeep import NICE
 from service.supervisor import _Part
-from tests.acceptance.processes import freshet_up, running, wait_ready
+from tests.acceptance.processes import free_port, freshet_up, running, wait_ready
 
 
 def _children(pid: int) -> set[int]:
@@ -257,3 +257,14 @@ def test_a_worker_reprices_pages_while_they_are_served(tmp_path: Path) -> None:
         assert status["price"] > 0
         assert 0 < status["expected_freshness"] <= 1
         assert status["repriced_lag_s"] < 30
+
+
+def test_another_number_of_shards_is_refused_in_a_line(tmp_path: Path) -> None:
+    data, port = tmp_path / "data", free_port()
+    flags = ("--port", str(port), "--data-dir", str(data))
+    with running("-m", "service", "up", *flags, log=tmp_path / "first") as process:
+        wait_ready(f"http://127.0.0.1:{port}", process)
+    with running("-m", "service", "up", *flags, "--shards", "8", log=tmp_path / "second") as process:
+        assert process.wait(60) == 2
+    told = (tmp_path / "second").read_text()
+    assert told == "freshet: this store was made with FRESHET_SHARDS=16, not 8\n"
