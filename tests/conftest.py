@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 import redis
+from hypothesis import HealthCheck, settings
 
 from loadtest.cluster import LocalCluster
 from service.embedded import EmbeddedServer
+
+# What holds for an example holds however long the machine takes over it.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

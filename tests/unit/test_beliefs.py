@@ -110,7 +110,7 @@ def test_beliefs_that_nearly_agree_are_taken(signals: float) -> None:
     st.floats(0, 1e15),
     st.floats(0.01, 0.5),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_every_ranking_is_finite_and_packs_to_its_size(
     rows: list[tuple[float, float, float, float]], price: float, slack: float
 ) -> None:
