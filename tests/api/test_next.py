@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -149,16 +149,33 @@ async def test_a_hundred_requests_at_once_get_different_pages(make_client: MakeC
     assert len(found) == len(set(found)) == 100
 
 
-async def test_wait_holds_the_request_until_the_slot_is_free(make_client: MakeClient) -> None:
-    """Real time is the subject."""
-    client = await make_client(bandwidth=2.0, clock=ServerClock(), lookahead_s=0.0)
+async def test_wait_holds_the_request_until_the_slot_is_free(
+    make_client: MakeClient, clock: ManualClock
+) -> None:
+    client = await make_client(bandwidth=2.0, lookahead_s=0.0)
     await put(client, "https://a.example/", "https://b.example/", "https://c.example/")
     assert len(await lease(client)) == 1
     assert (await client.get("/next")).status_code == 204
-    started = time.monotonic()
-    response = await client.get("/next", params={"wait": 10})
-    assert response.status_code == 200
-    assert 0.2 <= time.monotonic() - started < 5
+    waiting = asyncio.create_task(client.get("/next", params={"wait": 30}))
+    await somebody_waits(client)
+    assert not waiting.done()
+    clock.advance(0.5)
+    async with asyncio.timeout(10):
+        assert (await waiting).status_code == 200
+
+
+async def test_wait_holds_the_request_until_the_store_s_own_clock_frees_the_slot(
+    make_client: MakeClient,
+) -> None:
+    """Real time is the subject."""
+    client = await make_client(bandwidth=2.0, clock=ServerClock(), lookahead_s=0.0)
+    await put(client, "https://a.example/", "https://b.example/")
+    (first,) = await lease(client)
+    (second,) = (await client.get("/next", params={"wait": 10})).json()["pages"]
+    slot = datetime.fromisoformat(second["not_before"])
+    assert slot - datetime.fromisoformat(first["not_before"]) >= timedelta(seconds=0.499)
+    now_at = await client.app.state.frontier.control.now()  # type: ignore[attr-defined]
+    assert now_at >= slot.timestamp() - 0.010  # of grace
 
 
 async def test_wait_ends_empty_when_its_time_is_over(make_client: MakeClient) -> None:
