@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.store.world import World, hosts_of, outcome, urls, urls_of
 
 DELAY_S = 30.0
 AHEAD = 20
+AHEAD_S = 0.05
 ONE = [("", 1, False)]
 
 
@@ -139,13 +141,35 @@ async def test_after_the_last_page_one_asks_again_soon(make_world: MakeWorld) ->
     assert await world.why() == Nothing("no-pages", 1.0)
 
 
-async def test_removed_pages_are_not_handed_out_from_the_stock(make_world: MakeWorld) -> None:
-    world = await plenty(make_world, ahead_s=0.05)
-    while not len(world.frontier._dispatcher._stock):  # until even a slow machine serves them thick and fast
+class Time:
+    """A monotonic clock that stands still until it is moved, or let go on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._since: float | None = None
+
+    def go_on(self) -> None:
+        self._since = monotonic()
+
+    def monotonic(self) -> float:
+        return self.now + (0.0 if self._since is None else monotonic() - self._since)
+
+
+async def test_removed_pages_are_not_handed_out_from_the_stock(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = Time()
+    monkeypatch.setattr("service.dispatcher.time", time)
+    monkeypatch.setattr("service.stock.time", time)
+    world = await plenty(make_world, ahead_s=AHEAD_S)
+    stock = world.frontier._dispatcher._stock
+    while not len(stock):
+        time.now += AHEAD_S  # however long a machine takes over so many requests
         found = await asyncio.gather(*(world.frontier.next("", 1, 0) for _ in range(32)))
         if any(isinstance(leases, Nothing) for leases in found):  # all hosts gave a page meanwhile
             world.advance(DELAY_S + 1)
-    held = [lease_from(row).url for _, row in world.frontier._dispatcher._stock._held]
+    held = [lease_from(row).url for _, row in stock._held]
+    time.go_on()
     await world.delete(*held)
     assert not set(held) & {url for _ in range(len(held)) for url in urls(await world.next())}
 
