@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -196,12 +197,23 @@ def test_a_tenfold_change_of_rate_is_half_learned_in_a_dozen_crawls(factor: floa
 
 
 def test_a_hundred_thousand_pages_are_fitted_in_a_second() -> None:
-    """Sixteen changed observations each; the bound leaves room for a busy machine."""
+    """Sixteen changed observations each: a fit takes as long as some 40 exponentials of all of them."""
     _, _, seen = crawl(np.random.default_rng(12), 20_000, crawls=40, relative_rate=1.0)
     evidence = folded(seen, slots=16)
-    began = time.process_time()
-    fit(evidence, vague(20_000))
-    assert 20_000 / (time.process_time() - began) > 30_000
+    depths = np.exp(evidence["log_elapsed"].astype(np.float64))
+    assert depths.shape == (20_000, 16)
+    exponentials_s = least_time(lambda: [1.0 / np.expm1(depths) for _ in range(20)]) / 20
+    assert least_time(lambda: fit(evidence, vague(20_000))) < 300 * exponentials_s
+
+
+def least_time(work: Callable[[], object], tries: int = 3) -> float:
+    """Of the processor, in seconds: what else runs beside it can only add to that."""
+    took = []
+    for _ in range(tries):
+        began = time.process_time()
+        work()
+        took.append(time.process_time() - began)
+    return min(took)
 
 
 def test_optimism_lowers_what_is_uncertain_and_leaves_what_is_known() -> None:
