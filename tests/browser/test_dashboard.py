@@ -234,6 +234,7 @@ def browser(chromium: Browser, service: Service) -> Iterator[Browser]:
     """The dashboard of the service, with its first numbers."""
     chromium.open(service.url)
     chromium.until_text("#pill", "Live")
+    chromium.until(lambda: chromium.run(DIAL_VALUE) == "20", "the dial")
     yield chromium
     chromium.run("sessionStorage.clear()")
     chromium.open("about:blank")
@@ -333,7 +334,6 @@ def test_the_dial_pauses(browser: Browser, service: Service) -> None:
 
 @needs_browser
 def test_a_change_by_someone_else_is_not_overwritten_unseen(browser: Browser, service: Service) -> None:
-    browser.until(lambda: browser.run(DIAL_VALUE) == "20", "the dial")
     browser.type("#dial-input", "30")
     service.set_bandwidth(7)
     browser.until_text("#bandwidth", "^7$")
