@@ -14,7 +14,7 @@ from secrets import token_hex
 
 import pytest
 
-from tests.acceptance.processes import ROOT
+from tests.acceptance.processes import LONGEST_S, ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -64,7 +64,7 @@ def folder() -> Iterator[Path]:
 
 def test_the_short_bench_measures_every_part(folder: Path) -> None:
     with bench(folder) as (process, mark):
-        said, _ = process.communicate(timeout=110)
+        said, _ = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 0, said
     text = (folder / "new" / "RESULTS.md").read_text()
     for part in ("noop", "script", "next", "batches", "growth", "reprice", "cluster", "cpu"):
@@ -85,7 +85,7 @@ def test_an_interrupted_bench_stops_all_it_started(folder: Path) -> None:
                 break
         assert len(marked(mark)) > 3  # itself, the client, no-op servers, the store, the service
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 130, said
     assert marked(mark) == []
     assert not (folder / "new" / "RESULTS.md").exists()

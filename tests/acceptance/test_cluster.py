@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 from loadtest.cluster import LocalCluster
-from tests.acceptance.processes import ROOT, freshet_up
+from tests.acceptance.processes import LONGEST_S, ROOT, freshet_up
 from tests.conftest import emptied
 
 URLS = [f"https://h{at % 20}.example/{at}" for at in range(200)]
@@ -18,7 +18,7 @@ URLS = [f"https://h{at % 20}.example/{at}" for at in range(200)]
 
 def _keys(url: str, *arguments: str) -> str:
     command = [sys.executable, "-m", "service", "keys", *arguments, "--redis-url", url]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=LONGEST_S)
     return done.stdout
 
 
@@ -45,7 +45,7 @@ def test_everything_runs_on_a_cluster(cluster: LocalCluster, tmp_path: Path) -> 
 
 def _learned(client: httpx.Client) -> dict[str, object]:
     """The status once the worker has swept every shard and learned from every observation."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LONGEST_S
     while time.monotonic() < deadline:
         status = dict(client.get("/admin/status").json())
         if status["repriced_lag_s"] is not None and status["observations"] == 0:

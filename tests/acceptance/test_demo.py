@@ -10,9 +10,7 @@ from typing import Any
 
 import httpx
 
-from tests.acceptance.processes import free_port, running, wait_ready
-
-LONGEST_S = 60.0
+from tests.acceptance.processes import LONGEST_S, free_port, running, wait_ready
 
 
 def status(base: str) -> dict[str, Any]:
@@ -46,7 +44,7 @@ def test_pages_are_crawled_signals_heard_and_freshness_is_told(tmp_path: Path) -
 def test_it_does_not_touch_a_store_that_is_used_for_something_else(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with running("-m", "service", "demo", "--redis-url", "redis://127.0.0.1:1", log=log) as process:
-        assert process.wait(30) == 2
+        assert process.wait(LONGEST_S) == 2
     assert "brings its own store" in log.read_text()
 
 
