@@ -18,10 +18,16 @@ ROOT = Path(__file__).resolve().parents[2]
 LONGEST_S = 300.0  # that anything may take on a machine that is several times slower than usual
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@contextmanager
+def free_port() -> Iterator[int]:
+    """A port that nobody else is given before who is to listen on it does, which takes it beside us."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port = int(held.getsockname()[1])
+        if sys.platform != "linux":  # where only one can have it
+            held.close()
+        yield port
 
 
 def wait_ready(base: str, process: subprocess.Popen[bytes], seconds: float = LONGEST_S) -> None:
@@ -64,9 +70,9 @@ def running(*command: str, log: Path, **environment: str) -> Iterator[subprocess
 @contextmanager
 def freshet_up(folder: Path, **environment: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """`freshet up` on a free port with its data in the folder."""
-    port = free_port()
-    settings = {"FRESHET_PORT": str(port), "FRESHET_DATA_DIR": str(folder / "data"), **environment}
-    with running("-m", "service", "up", log=folder / "up.log", **settings) as process:
-        base = f"http://127.0.0.1:{port}"
-        wait_ready(base, process)
-        yield base, process
+    with free_port() as port:
+        settings = {"FRESHET_PORT": str(port), "FRESHET_DATA_DIR": str(folder / "data"), **environment}
+        with running("-m", "service", "up", log=folder / "up.log", **settings) as process:
+            base = f"http://127.0.0.1:{port}"
+            wait_ready(base, process)
+            yield base, process

@@ -18,9 +18,12 @@ def status(base: str) -> dict[str, Any]:
 
 
 def test_pages_are_crawled_signals_heard_and_freshness_is_told(tmp_path: Path) -> None:
-    port, log = free_port(), tmp_path / "log"
-    base = f"http://127.0.0.1:{port}"
-    with running("-m", "service", "demo", "--port", str(port), "--bandwidth", "50", log=log) as process:
+    log = tmp_path / "log"
+    with (
+        free_port() as port,
+        running("-m", "service", "demo", "--port", str(port), "--bandwidth", "50", log=log) as process,
+    ):
+        base = f"http://127.0.0.1:{port}"
         wait_ready(base, process)
         deadline = time.monotonic() + LONGEST_S
         while time.monotonic() < deadline:

@@ -33,7 +33,7 @@ def fleet(tmp_path: Path) -> Iterator[tuple[list[str], redis.Redis]]:
         settings = {"FRESHET_REDIS_URL": server.url, "FRESHET_MIN_DELAY_S": "0", "FRESHET_BANDWIDTH": "2"}
         bases = []
         for number in range(PROCESSES):
-            port = free_port()
+            port = stack.enter_context(free_port())
             command = (
                 "-m",
                 "uvicorn",

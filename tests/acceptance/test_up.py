@@ -266,11 +266,12 @@ def test_a_worker_reprices_pages_while_they_are_served(tmp_path: Path) -> None:
 
 
 def test_another_number_of_shards_is_refused_in_a_line(tmp_path: Path) -> None:
-    data, port = tmp_path / "data", free_port()
-    flags = ("--port", str(port), "--data-dir", str(data))
-    with running("-m", "service", "up", *flags, log=tmp_path / "first") as process:
-        wait_ready(f"http://127.0.0.1:{port}", process)
-    with running("-m", "service", "up", *flags, "--shards", "8", log=tmp_path / "second") as process:
-        assert process.wait(LONGEST_S) == 2
+    data = tmp_path / "data"
+    with free_port() as port:
+        flags = ("--port", str(port), "--data-dir", str(data))
+        with running("-m", "service", "up", *flags, log=tmp_path / "first") as process:
+            wait_ready(f"http://127.0.0.1:{port}", process)
+        with running("-m", "service", "up", *flags, "--shards", "8", log=tmp_path / "second") as process:
+            assert process.wait(LONGEST_S) == 2
     told = (tmp_path / "second").read_text()
     assert told == "freshet: this store was made with FRESHET_SHARDS=16, not 8\n"

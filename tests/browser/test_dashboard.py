@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -27,6 +26,7 @@ from service.api.problems import Problem, render
 from service.app import create_app
 from service.embedded import EmbeddedServer
 from service.settings import Settings
+from tests.acceptance.processes import free_port
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
@@ -148,12 +148,10 @@ class Guard:
 
 
 class Service:
-    """The API on a port of its own, which can be stopped and started again."""
+    """The API on a port, which can be stopped and started again."""
 
-    def __init__(self, redis_url: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+    def __init__(self, redis_url: str, port: int) -> None:
+        self.port = port
         self.url = f"http://127.0.0.1:{self.port}"
         self._settings = Settings(redis_url=redis_url, bandwidth=20.0, min_delay_s=0.0)
         self.http = httpx.Client(base_url=self.url, trust_env=False)
@@ -201,11 +199,12 @@ def service(store: str) -> Iterator[Service]:
     """A service without pages, its bandwidth at 20 crawls per second."""
     with contextlib.closing(redis.Redis.from_url(store)) as client:
         client.flushall()
-    service = Service(store)
-    service.start()
-    yield service
-    service.http.close()
-    service.stop()
+    with free_port() as port:
+        service = Service(store, port)
+        service.start()
+        yield service
+        service.http.close()
+        service.stop()
 
 
 @pytest.fixture(scope="module")
