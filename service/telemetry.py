@@ -53,6 +53,8 @@ NEXT_EMPTY = Counter(
     ["reason"],
     registry=REGISTRY,
 )
+for _reason in ("pace", "politeness", "no-pages", "paused"):
+    NEXT_EMPTY.labels(_reason)  # so that there is a 0 to count from
 OUTCOMES = Counter(
     "freshet_outcomes_total", "Outcomes by what became of them.", ["result"], registry=REGISTRY
 )

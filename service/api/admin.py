@@ -156,7 +156,7 @@ def _address(host: str) -> Address:
 
 
 def _changes(body: HostInput) -> dict[str, float]:
-    """The fields a script understands: milliseconds, 0 for no limit or no pause, -1 for the default delay."""
+    """The fields a script understands: milliseconds, 0 for none, -1 for the default delay."""
     changes: dict[str, float] = {}
     if body.min_delay_s is not msgspec.UNSET:
         changes["delay_ms"] = -1.0 if body.min_delay_s is None else body.min_delay_s * 1000
@@ -168,6 +168,8 @@ def _changes(body: HostInput) -> dict[str, float]:
             changes["paused_until"] = (parse_instant(body.paused_until) or 0.0) * 1000
         except InvalidInstant as error:
             raise invalid(["body", "paused_until"], str(error)) from None
+    if body.rests_until is None:
+        changes["busy_until"] = 0.0
     return changes
 
 

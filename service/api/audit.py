@@ -61,6 +61,7 @@ _SHOWN: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "delay_ms": ("min_delay_s", _optional_s),
     "late_ms": ("delay_s", _optional_s),
     "gap_ms": ("max_crawls_per_second", lambda ms: 1000 / float(ms) if float(ms) else None),
+    "busy_until": ("rests_until", lambda ms: render_ms(float(ms)) if float(ms) else None),
     "paused_until": ("paused_until", lambda ms: render_ms(float(ms)) if float(ms) else None),
 }
 

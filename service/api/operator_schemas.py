@@ -23,11 +23,14 @@ class BandwidthBody(Struct, forbid_unknown_fields=True):
 
 
 class HostInput(Struct, forbid_unknown_fields=True):
-    """Rules for one host; what is left out stays as it is, `null` takes a rule back."""
+    """Rules for one host; what is left out stays as it is, `null` takes a rule back. A `rests_until` of
+    `null` ends a rest that an outcome asked for.
+    """
 
     min_delay_s: Annotated[float, Meta(ge=0, le=86400)] | UnsetType | None = UNSET
     max_crawls_per_second: HostRate | UnsetType | None = UNSET
     paused_until: Instant | UnsetType | None = UNSET
+    rests_until: UnsetType | None = UNSET
 
 
 class HostAnswer(Struct):

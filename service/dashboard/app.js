@@ -571,7 +571,7 @@ function nowRows(page, now) {
 
 const outcomeText = (outcome) => (typeof outcome === "string" ? outcome : String(outcome?.result ?? outcome?.status ?? "–"));
 
-function modelRows({ model }) {
+function modelRows({ model, last_crawled_at: crawledAt }) {
   const isRanged = isNumber(model.change_rate_low) && isNumber(model.change_rate_high);
   const range = isRanged ? ` (${significant(model.change_rate_low)} to ${significant(model.change_rate_high)})` : "";
   const sources = Object.entries(model.sources ?? {}).map(([name, s]) => `${name} ${grouped.format(s?.signals ?? 0)}`);
@@ -582,8 +582,13 @@ function modelRows({ model }) {
     ["Precision", percent(model.precision)],
     ["Recall", percent(model.recall)],
     ["Signals by source", sources.join(", ") || "none"],
-    ["Learned", model.fixed ? "no, fixed by you" : "yes, from outcomes"],
+    ["Learned", learned(model, crawledAt)],
   ];
+}
+
+function learned(model, crawledAt) {
+  if (model.fixed) return "no, fixed by you";
+  return crawledAt ? "yes, from outcomes" : "not yet: never crawled";
 }
 
 function fillTable(body, rows) {

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from service.clock import ManualClock
-from tests.api.calls import assert_problem, key_of
+from tests.api.calls import assert_problem, key_of, lease, put, report
 from tests.api.conftest import MakeClient
 
 START = "2023-11-14T22:13:20.000Z"
@@ -190,3 +190,14 @@ async def test_the_trail_is_bounded(client: httpx.AsyncClient) -> None:
     kept = await control._server.execute("XLEN", "f:{control}:audit")
     assert 1000 <= kept <= 1200
     assert len((await client.get("/admin/audit", params={"limit": 1000})).json()["changes"]) == 1000
+
+
+async def test_a_rest_that_was_ended_is_noted(client: httpx.AsyncClient) -> None:
+    await put(client, "https://one.example/")
+    (page,) = await lease(client)
+    await report(client, {"lease": page["lease"], "status": 503, "retry_after_s": 600})
+    for _ in range(2):
+        await change(client, "hosts/one.example", {"rests_until": None})
+    (found,) = await changes(client)
+    assert found["old"] == {"rests_until": "2023-11-14T22:23:20.000Z"}
+    assert found["new"] == {"rests_until": None}

@@ -116,6 +116,11 @@ async def test_metrics_count_what_happened(
     assert bandwidth["freshet_bandwidth_crawls_per_second[]"] == 1000.0
 
 
+@pytest.mark.parametrize("reason", ["pace", "politeness", "no-pages", "paused"])
+async def test_metrics_count_empty_answers_from_zero(client: httpx.AsyncClient, reason: str) -> None:
+    assert f'freshet_next_empty_total{{reason="{reason}"}}' in (await client.get("/metrics")).text
+
+
 async def test_metrics_tell_when_workers_were_at_work(client: httpx.AsyncClient, clock: ManualClock) -> None:
     """Whichever process they live in."""
     name = "freshet_worker_last_run_timestamp_seconds"

@@ -302,6 +302,19 @@ async def test_a_lower_delay_does_not_end_the_rest_of_a_busy_host(make_world: Ma
     assert (await world.why()).retry_after_s > 500
 
 
+async def test_an_operator_may_end_a_rest_that_an_outcome_asked_for(make_world: MakeWorld) -> None:
+    world = await make_world(min_delay_s=2.0)
+    await world.put(*urls_of(3))
+    lease = await world.lease()
+    await world.frontier.record_outcomes([outcome(lease.lease, kind="busy", retry_after_s=600.0)])
+    await world.host("one.example", delay_ms=1000, gap_ms=0)
+    assert (await world.why()).retry_after_s > 500
+    await world.host("one.example", busy_until=0)
+    assert (await world.why()).retry_after_s < 10
+    assert closest([lease.not_before, *await starts(world, 4)]) >= 1 - EXACT
+    await audit(world.settings.redis_url, SHARDS)
+
+
 async def test_an_operators_delay_can_be_taken_back(make_world: MakeWorld) -> None:
     world = await make_world(min_delay_s=2.0)
     await world.put(*urls_of(10))

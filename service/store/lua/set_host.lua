@@ -2,7 +2,8 @@
 -- Promise: from the answer on, no page of the host is leased against the new rules. Safe to repeat.
 -- KEYS: the shard.
 -- ARGV: now_ms or ''; host id; host name; default_rest_ms; how far ahead leases may lie, in ms; msgpack {delay_ms
---       (below 0: the default again), gap_ms, paused_until}, only what changes; who changes it.
+--       (below 0: the default again), gap_ms, paused_until (0: no pause), busy_until (0: the rest that an outcome asked
+--       for ends)}, only what changes; who changes it.
 -- Reply: 'set'.
 
 -- The rest the last lease began, if one did, becomes as long as rests are now. Where that lease is not known, as it
@@ -33,13 +34,14 @@ register('set_host', function(keys, args)
   local now, raw, offset, stale = enter(shard, args[1])
   local changes = cmsgpack.unpack(args[6])
   local host = load_host(shard, hid) or new_host(hid, args[3])
-  local before, paused_before = host_rest_ms(host, default_rest_ms), host.paused_until
+  local before, paused_before, busy_before = host_rest_ms(host, default_rest_ms), host.paused_until, host.busy_until
+  if busy_before <= now then changes.busy_until = nil end  -- over already
   local old, new = set_rules(host, changes)
   local rest_ms = host_rest_ms(host, default_rest_ms)
   -- The rest it has begun, perhaps with a slot that lies ahead, holds also if the pause is taken back.
   if paused_before <= now and host.paused_until > now then host.busy_until = math.max(host.busy_until, host.rest_until) end
-  if paused_before > now and host.paused_until < paused_before then
-    -- How much was left of the rest when the pause began is not known: it rests anew.
+  if busy_before > now and host.busy_until == 0 or paused_before > now and host.paused_until < paused_before then
+    -- How much was left of the rest when the other began is not known: it rests anew.
     host.rest_until, before = 0, 0
     rest_host(host, now)
   end
