@@ -32,7 +32,7 @@ class PageInput(Struct, forbid_unknown_fields=True, gc=False):
     fixed: bool | None = None
 
 
-class PutPages(Struct):
+class PutPages(Struct, forbid_unknown_fields=True):
     pages: list[PageInput]
 
 
@@ -61,7 +61,7 @@ class SignalInput(Struct, forbid_unknown_fields=True):
     id: Short | None = None
 
 
-class Signals(Struct):
+class Signals(Struct, forbid_unknown_fields=True):
     signals: list[SignalInput]
 
 
@@ -79,7 +79,7 @@ class RequestsInput(Struct, forbid_unknown_fields=True):
     count: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 1
 
 
-class Requests(Struct):
+class Requests(Struct, forbid_unknown_fields=True):
     """What readers asked for; with an `id` the batch counts once by it, else by its content."""
 
     requests: list[RequestsInput]
@@ -108,7 +108,7 @@ class OutcomeInput(Struct, forbid_unknown_fields=True):
     error: str | None = None
 
 
-class Outcomes(Struct):
+class Outcomes(Struct, forbid_unknown_fields=True):
     outcomes: list[OutcomeInput]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -227,3 +228,16 @@ async def test_a_failure_carries_the_request_id_too(
     response = await client.put("/pages", json=body, headers={"X-Request-Id": "abc"})
     assert_problem(response, 500)
     assert response.headers["x-request-id"] == "abc"
+
+
+@pytest.mark.parametrize("call", [*FIELDS, "DELETE /pages", "POST /admin/parked/release"])
+@pytest.mark.parametrize("items", [["https://one.example/"], [{"url": "https://one.example/"}], [1]])
+async def test_a_field_that_a_batch_does_not_have_is_refused(
+    client: httpx.AsyncClient, call: str, items: list[Any]
+) -> None:
+    method, path = call.split()
+    await put(client, "https://one.example/")
+    body = {field_of(method, path): items, "importance": 3}
+    problem = assert_problem(await client.request(method, path, json=body), 422)
+    assert problem["errors"] == [{"loc": ["body", "importance"], "msg": "no such field"}]
+    assert (await client.get("/pages", params={"url": "https://one.example/"})).json()["importance"] == 1

@@ -153,3 +153,10 @@ def test_a_reader_who_has_seen_enough_of_an_export_is_no_failure(tmp_path: Path,
 def test_a_wrong_number_of_processes_is_refused(processes: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         main(["import", str(tmp_path / "none"), "--processes", processes])
+
+
+def test_a_file_that_is_not_there_makes_no_store(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data"
+    assert main(["import", str(tmp_path / "nowhere"), "--data-dir", str(data)]) == 2
+    assert "nowhere" in capfd.readouterr().err
+    assert not data.exists()
